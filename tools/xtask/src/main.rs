@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Builds and starts everything of mlx5_rs. The top Makefile is its short form.
+
+mod apt;
+mod cache;
+mod driver;
+mod enter;
+mod guest;
+mod host;
+mod kernel;
+mod manifest;
+mod project;
+mod tally;
+mod toolbox;
+mod ui;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{bail, Context, Result};
+use clap::{Args, Parser, Subcommand};
+
+use cache::Cache;
+use host::{Generated, Host};
+use kernel::{Flavour, Kernel};
+use manifest::Manifest;
+use project::Project;
+use tally::{Report, Tally};
+use toolbox::Toolbox;
+use ui::{foreground, output, say, Step};
+
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+/// Where something runs.
+#[derive(Args, Clone)]
+struct On {
+    /// The kernel; the default depends on the command.
+    #[arg(long)]
+    kernel: Option<Flavour>,
+    /// The device: `model`, or `vfio:<BDF>` for a real one.
+    #[arg(long, default_value = "model", value_parser = manifest::device)]
+    device: String,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Boot a VM in which mlx5_rs brings up a device.
+    Run(On),
+    /// The same, with a shell in the guest.
+    Shell(On),
+    /// Everything: lints, host tests, KUnit, VM tests on three kernels, short fuzzing.
+    Test,
+    /// Tests of the host crates, the pure ones also under AddressSanitizer.
+    HostTest,
+    /// KUnit suites in a VM.
+    Kunit(On),
+    /// VM tests.
+    VmTest {
+        #[command(flatten)]
+        on: On,
+        /// Only tests whose name contains this.
+        #[arg(long)]
+        filter: Option<String>,
+    },
+    /// Bring up the same device with the kernel's own mlx5_core and compare.
+    Peer(On),
+    /// Benches of the host crates.
+    Bench,
+    /// Every fuzz target for some time.
+    Fuzz {
+        /// Seconds per target.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+    /// VM tests in their long form.
+    Soak(On),
+    /// Formatting, clippy and rustdoc, of host crates and kernel module.
+    Lint(On),
+    /// Format all Rust files.
+    Fmt,
+    /// Prepare a kernel and write its manifest, without running anything.
+    Prepare(On),
+    /// Build the driver inside a kernel tree, as its Kconfig and Kbuild allow.
+    Intree,
+    /// Print the variables that cargo needs when it is called by hand.
+    Env,
+    /// Run a command in the toolbox.
+    Toolbox {
+        /// The command.
+        #[arg(last = true, required = true)]
+        argv: Vec<OsString>,
+    },
+    /// Remove the cache: toolbox, kernels, guest image.
+    CleanCache,
+    /// Remove what was built in the work tree.
+    Clean,
+    #[command(hide = true)]
+    Enter(enter::Enter),
+}
+
+/// Everything that most commands need.
+struct Session {
+    cache: Cache,
+    tools: Toolbox,
+    project: Project,
+    source: PathBuf,
+    generated: Generated,
+}
+
+impl Session {
+    fn open() -> Result<Self> {
+        let project = Project::find()?;
+        let cache = Cache::open()?;
+        let tools = Toolbox::open(&cache)?;
+        let source = kernel::source(&cache, &tools)?;
+        let generated = Generated { ifc_h: source.join("include/linux/mlx5/mlx5_ifc.h") };
+        Ok(Self { cache, tools, project, source, generated })
+    }
+
+    fn host(&self) -> Host<'_> {
+        Host { project: &self.project, cache: &self.cache, generated: &self.generated }
+    }
+
+    fn kernel(&self, flavour: Flavour) -> Result<Kernel> {
+        kernel::kernel(&self.cache, &self.tools, &self.project, flavour)
+    }
+
+    fn driver(&self, kernel: &Kernel, extra: &[&str]) -> Result<PathBuf> {
+        driver::build(&self.cache, &self.tools, &self.project, kernel, extra)
+    }
+
+    /// Makes all that a VM needs and writes the manifest.
+    fn prepare(&self, flavour: Flavour, device: &str, guest: bool) -> Result<Ready> {
+        let host = self.host();
+        let kernel = self.kernel(flavour)?;
+        let driver = self.driver(&kernel, &[])?;
+        let programs = host.programs()?;
+        let guest_root =
+            if guest { Some(guest::image(&self.cache, &self.tools)?) } else { None };
+        let path = self.project.manifest(flavour.name());
+        Manifest {
+            kernel: flavour,
+            release: kernel.release,
+            image: kernel.image,
+            modules_root: kernel.modules_root,
+            driver,
+            qemu: self.tools.qemu(),
+            busybox: self.tools.path("/usr/bin/busybox"),
+            guest_root,
+            model: programs.model,
+            agent: programs.agent,
+            device: device.to_owned(),
+        }
+        .write(&path)?;
+        say(format!("manifest: {}", self.project.short(&path)));
+        Ok(Ready { manifest: path, vm: programs.vm })
+    }
+
+    fn vm(&self, on: &On, default: Flavour, guest: bool, task: &str) -> Result<()> {
+        let ready = self.prepare(on.kernel.unwrap_or(default), &on.device, guest)?;
+        foreground(&mut ready.command(task))
+    }
+
+    fn vm_test(&self, on: &On, filter: Option<&str>, soak: bool) -> Result<Tally> {
+        let ready = self.prepare(on.kernel.unwrap_or(Flavour::Test), &on.device, true)?;
+        self.host().vm_tests(&ready.manifest, filter, soak)
+    }
+
+    fn kunit(&self, on: &On) -> Result<Tally> {
+        let flavour = on.kernel.unwrap_or(Flavour::Test);
+        if flavour == Flavour::Debian {
+            bail!("the stock kernel is built without KUnit: use KERNEL=test or KERNEL=kasan");
+        }
+        let ready = self.prepare(flavour, &on.device, false)?;
+        tally::run_tests(ready.command("kunit"))
+    }
+
+    /// All Rust files that git knows or could know.
+    fn rust_files(&self) -> Result<Vec<String>> {
+        let list = output(
+            Command::new("git")
+                .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"])
+                .current_dir(&self.project.root),
+        )?;
+        let exists = |file: &&str| self.project.root.join(file).exists();
+        Ok(list.lines().filter(exists).map(str::to_owned).collect())
+    }
+
+    fn rustfmt(&self, check: bool) -> Result<()> {
+        let mut args = vec!["--edition".to_owned(), "2021".to_owned()];
+        if check {
+            args.push("--check".to_owned());
+        }
+        args.extend(self.rust_files()?);
+        // The toolbox's version, so that every machine formats alike.
+        Step {
+            what: "rustfmt",
+            usual: std::time::Duration::from_secs(3),
+            log: &self.project.log("rustfmt"),
+            hint: "`make fmt` formats all files",
+        }
+        .run(self.tools.command(
+            "rustfmt",
+            &self.project.root,
+            &[&self.project.root],
+            &args,
+        ))
+    }
+
+    fn lint(&self, flavour: Flavour) -> Result<Tally> {
+        let host = self.host();
+        let mut tally = Tally::default();
+        let mut check = |result: Result<()>| {
+            tally += match result {
+                Ok(()) => Tally::PASSED,
+                Err(error) => {
+                    say(format!("{error:#}"));
+                    Tally::FAILED
+                }
+            };
+        };
+        check(self.rustfmt(true));
+        check(host.clippy());
+        check(host.rustdoc());
+        check(self.kernel_clippy(flavour));
+        Ok(tally)
+    }
+
+    fn kernel_clippy(&self, flavour: Flavour) -> Result<()> {
+        let kernel = self.kernel(flavour)?;
+        self.driver(&kernel, &["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"]).map(drop)
+    }
+}
+
+/// What is needed to start a VM.
+struct Ready {
+    manifest: PathBuf,
+    vm: PathBuf,
+}
+
+impl Ready {
+    fn command(&self, task: &str) -> Command {
+        let mut cmd = Command::new(&self.vm);
+        cmd.arg(task).env("MLX5RS_MANIFEST", &self.manifest);
+        cmd
+    }
+}
+
+fn test_everything() -> Result<()> {
+    let session = Session::open()?;
+    let mut report = Report::default();
+    report.stage("lint", || session.lint(Flavour::Debian));
+    report.stage("host tests", || session.host().tests());
+    report.stage("host tests, AddressSanitizer", || session.host().sanitized());
+    report.stage("fuzz", || session.host().fuzz(5));
+    for flavour in [Flavour::Test, Flavour::Debian, Flavour::Kasan] {
+        let on = On { kernel: Some(flavour), device: "model".to_owned() };
+        if flavour != Flavour::Debian {
+            report.stage(format!("KUnit, {flavour} kernel"), || session.kunit(&on));
+        }
+        report.stage(format!("VM tests, {flavour} kernel"), || session.vm_test(&on, None, false));
+    }
+    report.finish()
+}
+
+fn only(name: &str, run: impl FnOnce() -> Result<Tally>) -> Result<()> {
+    let mut report = Report::default();
+    report.stage(name, run);
+    report.finish()
+}
+
+fn run(task: Task) -> Result<()> {
+    match task {
+        Task::Enter(enter) => enter.run(),
+        Task::CleanCache => Cache::clean(),
+        Task::Clean => {
+            let project = Project::find()?;
+            for dir in ["kbuild", "mlx5rs", "asan", "fuzz"] {
+                cache::remove_tree(&project.target.join(dir))?;
+            }
+            foreground(project.cargo().arg("clean"))
+        }
+        Task::Run(on) => Session::open()?.vm(&on, Flavour::Debian, false, "run"),
+        Task::Shell(on) => Session::open()?.vm(&on, Flavour::Debian, true, "shell"),
+        Task::Peer(on) => Session::open()?.vm(&on, Flavour::Debian, false, "peer"),
+        Task::Prepare(on) => {
+            let session = Session::open()?;
+            session.prepare(on.kernel.unwrap_or(Flavour::Debian), &on.device, false).map(drop)
+        }
+        Task::Kunit(on) => {
+            let session = Session::open()?;
+            only("KUnit", || session.kunit(&on))
+        }
+        Task::VmTest { on, filter } => {
+            let session = Session::open()?;
+            only("VM tests", || session.vm_test(&on, filter.as_deref(), false))
+        }
+        Task::Soak(on) => {
+            let session = Session::open()?;
+            only("VM tests, long", || session.vm_test(&on, None, true))
+        }
+        Task::HostTest => {
+            let session = Session::open()?;
+            let mut report = Report::default();
+            report.stage("host tests", || session.host().tests());
+            report.stage("host tests, AddressSanitizer", || session.host().sanitized());
+            report.finish()
+        }
+        Task::Fuzz { seconds } => {
+            let session = Session::open()?;
+            only("fuzz", || session.host().fuzz(seconds))
+        }
+        Task::Bench => Session::open()?.host().bench(),
+        Task::Lint(on) => {
+            let session = Session::open()?;
+            only("lint", || session.lint(on.kernel.unwrap_or(Flavour::Debian)))
+        }
+        Task::Fmt => Session::open()?.rustfmt(false),
+        Task::Intree => bail!("not there yet"),
+        Task::Env => {
+            let session = Session::open()?;
+            for (name, value) in session.generated.variables() {
+                println!("export {name}='{}'", value.to_string_lossy());
+            }
+            Ok(())
+        }
+        Task::Toolbox { argv } => {
+            let session = Session::open()?;
+            let [program, args @ ..] = argv.as_slice() else { bail!("no command given") };
+            let program = program.to_str().context("the command is not UTF-8")?;
+            let cwd = std::env::current_dir()?;
+            let binds: [&Path; 3] = [session.cache.root(), &session.project.root, &cwd];
+            foreground(&mut session.tools.command(program, &cwd, &binds, args))
+        }
+        Task::Test => test_everything(),
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("[mlx5_rs] error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
