@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The pure parts of the mlx5_rs kernel driver, compiled for the host.
+//!
+//! These are the driver's own files, under the same module paths as in the kernel module. What they
+//! parse comes from the device and is hostile: `tests/` has their property tests, `tools/fuzz` one
+//! fuzz target per input. The device model uses the layouts.
+//!
+//! The environment variable `MLX5RS_GEN` names the directory with `ifc.rs`, bindgen's output for
+//! the kernel's mlx5 headers, at build time.
+
+#![no_std]
+
+#[path = "../../../layouts/mod.rs"]
+pub mod layouts;
