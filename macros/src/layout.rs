@@ -674,6 +674,12 @@ impl Layout {
                     Self([0; #len])
                 }
 
+                /// Sees `bytes` as this structure, for writing.
+                #[inline]
+                pub fn view_mut(bytes: &mut [u8; #len]) -> #name<&mut [u8; #len]> {
+                    #name(bytes)
+                }
+
                 /// The structure at the start of `bytes`; `None` if they are too few.
                 #[inline]
                 pub fn of(bytes: &[u8]) -> Option<#name<&[u8; #len]>> {

@@ -13,3 +13,36 @@
 
 #[path = "../../../layouts/mod.rs"]
 pub mod layouts;
+
+/// Capabilities: what of the driver's `caps/` is pure.
+#[path = "../../../caps"]
+pub mod caps {
+    pub mod negotiate;
+}
+
+/// Command interface: what of the driver's `cmdif/` is pure.
+#[path = "../../../cmdif"]
+pub mod cmdif {
+    pub mod error;
+    pub mod slots;
+    pub mod wire;
+}
+
+/// Event queues: what of the driver's `eq/` is pure.
+#[path = "../../../eq"]
+pub mod eq {
+    pub mod eqe;
+    pub mod ring;
+}
+
+/// Firmware pages: what of the driver's `pages/` is pure.
+#[path = "../../../pages"]
+pub mod pages {
+    pub mod plan;
+}
+
+/// Initialization segment: what of the driver's `segment/` is pure.
+#[path = "../../../segment"]
+pub mod segment {
+    pub mod decode;
+}
