@@ -128,6 +128,16 @@ impl Cache {
         self.root.join("logs").join(format!("{name}.log"))
     }
 
+    /// Waits for the right to do `name`, which only one run may do at a time.
+    ///
+    /// # Errors
+    ///
+    /// The lock file cannot be made or locked.
+    pub fn lock(&self, name: &str) -> Result<Flock<File>> {
+        let path = self.root.join("locks").join(name);
+        lock(&path, false, &format!("waiting: another run is at {name}"))
+    }
+
     /// Returns the folder of the artefact `kind` with the inputs `key`, and calls
     /// `build` with an empty folder to fill (and the folder's later name) when there
     /// is none yet.
@@ -146,11 +156,7 @@ impl Cache {
         if path.exists() {
             return Ok(path);
         }
-        let _lock = lock(
-            &self.root.join("locks").join(&name),
-            false,
-            &format!("waiting: another run is building {kind}"),
-        )?;
+        let _lock = self.lock(&name)?;
         if path.exists() {
             return Ok(path);
         }

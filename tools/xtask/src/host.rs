@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{bail, Context, Result};
 
 use crate::cache::{Cache, Key};
+use crate::inputs::Generated;
 use crate::project::Project;
 use crate::tally::{run_tests, Tally};
 use crate::ui::{foreground, output, say, Step};
@@ -23,19 +24,6 @@ const NEXTEST: &str = "0.9.143";
 
 /// Version of cargo-fuzz that is installed where there is none.
 const FUZZ: &str = "0.13.1";
-
-/// What the build scripts of the host crates read from the environment.
-pub struct Generated {
-    /// `include/linux/mlx5/mlx5_ifc.h` of the kernel source.
-    pub ifc_h: PathBuf,
-}
-
-impl Generated {
-    /// Names and values of the variables.
-    pub fn variables(&self) -> Vec<(&'static str, &OsStr)> {
-        vec![("MLX5RS_IFC_H", self.ifc_h.as_os_str())]
-    }
-}
 
 /// Cargo in the work tree, with what the build scripts need.
 pub struct Host<'a> {

@@ -30,9 +30,6 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// All of them, the quickest first.
-    pub const ALL: [Self; 3] = [Self::Debian, Self::Test, Self::Kasan];
-
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -119,8 +116,6 @@ pub struct Kernel {
     pub modules_root: PathBuf,
     /// The tree for `make -C`.
     pub build: PathBuf,
-    /// The source that the tree refers to.
-    pub source: PathBuf,
 }
 
 /// One line of a configuration fragment.
@@ -168,8 +163,53 @@ fn unmet(fragment: &str, config: &str) -> Vec<String> {
         .collect()
 }
 
-/// Appends `extra` to a `.config`: the last line for a name counts.
-fn override_config(path: &Path, extra: &str) -> Result<()> {
+/// Checks that a `.config` is as wished.
+///
+/// # Errors
+///
+/// Kconfig dropped or changed something; the message names every line.
+pub fn check_config(whose: &str, wished: &str, path: &Path) -> Result<()> {
+    let config = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    let unmet = unmet(wished, &config);
+    if unmet.is_empty() {
+        return Ok(());
+    }
+    let rust = unmet.iter().any(|line| line.starts_with("CONFIG_RUST:"));
+    bail!(
+        "{whose}: the configuration did not take every line (those of the stock and own kernels \
+         are in scripts/kconfig):\n    {}\n  what to do: look the symbols up in the kernel's \
+         Kconfig files: what do they depend on?{}",
+        unmet.join("\n    "),
+        if rust {
+            " CONFIG_RUST needs the right rustc, bindgen and rust-src (`make -C <source> \
+             rustavailable` says which is missing), and clang where KASAN is on"
+        } else {
+            ""
+        }
+    );
+}
+
+/// The fragments of a flavour, one after the other.
+///
+/// # Errors
+///
+/// One cannot be read.
+pub fn wished_config(project: &Project, flavour: Flavour) -> Result<String> {
+    let mut wished = String::new();
+    for fragment in flavour.fragments() {
+        let path = project.root.join("scripts/kconfig").join(fragment);
+        wished +=
+            &fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    }
+    Ok(wished)
+}
+
+/// Sets the lines of `extra` in a `.config`, in place of what it says of them.
+///
+/// # Errors
+///
+/// File system errors.
+pub fn override_config(path: &Path, extra: &str) -> Result<()> {
     let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let names: Vec<_> = wishes(extra).into_iter().map(|wish| wish.name).collect();
     let mut kept: String = text
@@ -186,7 +226,7 @@ struct Builder<'a> {
     tools: &'a Toolbox,
     project: &'a Project,
     flavour: Flavour,
-    source: PathBuf,
+    source: &'a Path,
     build: PathBuf,
 }
 
@@ -212,24 +252,7 @@ impl Builder<'_> {
     /// Runs olddefconfig and checks that the wishes came true.
     fn configure(&self, wished: &str) -> Result<()> {
         self.make("make olddefconfig", Duration::from_secs(5), &["olddefconfig"])?;
-        let config = fs::read_to_string(self.build.join(".config"))?;
-        let unmet = unmet(wished, &config);
-        if unmet.is_empty() {
-            return Ok(());
-        }
-        let rust = unmet.iter().any(|line| line.starts_with("CONFIG_RUST:"));
-        bail!(
-            "{} kernel: the configuration dropped lines of scripts/kconfig/:\n    {}\n  what to do: \
-             look the symbols up in the kernel's Kconfig files: what do they depend on?{}",
-            self.flavour,
-            unmet.join("\n    "),
-            if rust {
-                " CONFIG_RUST needs the right rustc, bindgen and rust-src (`make -C <source> \
-                 rustavailable` says which is missing), and clang where KASAN is on"
-            } else {
-                ""
-            }
-        );
+        check_config(&format!("{} kernel", self.flavour), wished, &self.build.join(".config"))
     }
 
     /// Makes the generated Makefile refer to the folder that the tree is renamed to.
@@ -348,15 +371,10 @@ pub fn kernel(
     cache: &Cache,
     tools: &Toolbox,
     project: &Project,
+    source: &Path,
     flavour: Flavour,
 ) -> Result<Kernel> {
-    let source = source(cache, tools)?;
-    let mut wished = String::new();
-    for fragment in flavour.fragments() {
-        let path = project.root.join("scripts/kconfig").join(fragment);
-        wished +=
-            &fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    }
+    let wished = wished_config(project, flavour)?;
     let key = Key::new()
         .with("recipe", RECIPE)
         .with("flavour", flavour.name())
@@ -370,7 +388,7 @@ pub fn kernel(
         let build = partial.join("build");
         fs::create_dir(&build)?;
         let builder =
-            Builder { cache, tools, project, flavour, source: source.clone(), build };
+            Builder { cache, tools, project, flavour, source, build };
         match flavour {
             Flavour::Debian => builder.stock()?,
             _ => builder.own(&wished, partial)?,
@@ -386,7 +404,7 @@ pub fn kernel(
         }
         _ => (entry.join("bzImage"), entry.join("root")),
     };
-    Ok(Kernel { flavour, release, image, modules_root, build: entry.join("build"), source })
+    Ok(Kernel { flavour, release, image, modules_root, build: entry.join("build") })
 }
 
 #[cfg(test)]

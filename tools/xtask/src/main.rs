@@ -8,6 +8,8 @@ mod driver;
 mod enter;
 mod guest;
 mod host;
+mod inputs;
+mod intree;
 mod kernel;
 mod manifest;
 mod project;
@@ -23,7 +25,8 @@ use anyhow::{bail, Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use cache::Cache;
-use host::{Generated, Host};
+use host::Host;
+use inputs::Generated;
 use kernel::{Flavour, Kernel};
 use manifest::Manifest;
 use project::Project;
@@ -120,7 +123,7 @@ impl Session {
         let cache = Cache::open()?;
         let tools = Toolbox::open(&cache)?;
         let source = kernel::source(&cache, &tools)?;
-        let generated = Generated { ifc_h: source.join("include/linux/mlx5/mlx5_ifc.h") };
+        let generated = Generated::make(&cache, &tools, &project, &source)?;
         Ok(Self { cache, tools, project, source, generated })
     }
 
@@ -129,7 +132,7 @@ impl Session {
     }
 
     fn kernel(&self, flavour: Flavour) -> Result<Kernel> {
-        kernel::kernel(&self.cache, &self.tools, &self.project, flavour)
+        kernel::kernel(&self.cache, &self.tools, &self.project, &self.source, flavour)
     }
 
     fn driver(&self, kernel: &Kernel, extra: &[&str]) -> Result<PathBuf> {
@@ -323,7 +326,10 @@ fn run(task: Task) -> Result<()> {
             only("lint", || session.lint(on.kernel.unwrap_or(Flavour::Debian)))
         }
         Task::Fmt => Session::open()?.rustfmt(false),
-        Task::Intree => bail!("not there yet"),
+        Task::Intree => {
+            let session = Session::open()?;
+            intree::build(&session.cache, &session.tools, &session.project, &session.source)
+        }
         Task::Env => {
             let session = Session::open()?;
             for (name, value) in session.generated.variables() {
