@@ -1,0 +1,665 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The command interface: one queue of commands to the device (hardware.md 2).
+//!
+//! Lives here: the transport of commands of any length, who owns which slot and mailbox, what a
+//! failure says, statistics. Owns: the queue page, the mailboxes, and memory that a failed command
+//! left with the device. May be called by: pages, caps, eq, device and all rooms after them; calls
+//! segment, layouts and kapi.
+//!
+//! [`Interface::exec`] runs a typed command, [`Interface::exec_raw`] bytes. A thread waits for its
+//! own command only. Replies are noticed by polling until [`Interface::use_events`] says that the
+//! command event queue works.
+//!
+//! Pure, and on the host as well: [`wire`], [`slots`], [`error`].
+
+pub(crate) mod command;
+pub(crate) mod error;
+mod mailbox;
+pub(crate) mod register;
+pub(crate) mod slots;
+pub(crate) mod stats;
+pub(crate) mod wire;
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    new_mutex,
+    new_spinlock,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        barrier::{
+            dma_mb,
+            Read,
+            Write, //
+        },
+        Arc,
+        Mutex,
+        SpinLock, //
+    },
+    time::{
+        delay::fsleep,
+        Delta,
+        Instant,
+        Monotonic, //
+    }, //
+};
+
+pub(crate) use self::error::{
+    CommandError,
+    CommandId,
+    Fault, //
+};
+use self::{
+    command::Command,
+    mailbox::{
+        Chain,
+        Pool, //
+    },
+    slots::{
+        Class,
+        Completed,
+        Slot,
+        SlotTable,
+        Ticket,
+        MAX_SLOTS, //
+    },
+    stats::Stats,
+    wire::{
+        DESCRIPTOR,
+        INLINE,
+        MAX_MESSAGE, //
+    },
+};
+use crate::{
+    kapi::{
+        completion::Completion,
+        dma::DmaBuf,
+        print::Show, //
+    },
+    layouts::{
+        command::{
+            CmdIn,
+            CmdOut, //
+        },
+        Layout,
+        Status, //
+    },
+    segment::Segment,
+};
+
+/// An errno of the kernel as a fault.
+pub(crate) fn os(error: Error) -> Fault {
+    Fault::Os(-error.to_errno())
+}
+
+/// Looks for events that came without an interrupt.
+pub(crate) trait Recover: Send + Sync {
+    /// Polls the command event queue once.
+    fn poll(&self);
+}
+
+/// The mailboxes of a command, while the device may write to them.
+struct Chains {
+    input: Chain,
+    output: Chain,
+}
+
+struct Slots {
+    table: SlotTable,
+    orphans: [Option<Chains>; MAX_SLOTS],
+    spurious: u64,
+}
+
+/// One command queue.
+#[pin_data]
+pub(crate) struct Interface<'a> {
+    dev: &'a Device<Bound>,
+    segment: Arc<Segment<'a>>,
+    // Written by the device until bus mastering is off; the owner of the interface sees to that.
+    queue: DmaBuf,
+    stride: usize,
+    #[pin]
+    pool: Pool<'a>,
+    #[pin]
+    slots: SpinLock<Slots>,
+    /// One for each slot: its command is done.
+    done: KVec<Pin<KBox<Completion>>>,
+    /// Counts free slots, by class.
+    #[pin]
+    regular_free: Completion,
+    #[pin]
+    pages_free: Completion,
+    timeout_ms: Atomic<u32>,
+    events: Atomic<bool>,
+    down: Atomic<bool>,
+    #[pin]
+    recover: Mutex<Option<Arc<dyn Recover + 'a>>>,
+    #[pin]
+    left_behind: Mutex<KVec<Arc<DmaBuf>>>,
+    stats: Arc<Stats>,
+}
+
+/// How long a command waits for a free slot, in ms, beyond the time that the ones before it have.
+const SLOT_GRACE_MS: u32 = 1_000;
+
+/// How long the device has for a command when it does not say (hardware.md 2.2).
+const DEFAULT_TIMEOUT_MS: u32 = 60_000;
+
+impl<'a> Interface<'a> {
+    /// Sets the queue up in polling mode: `shape` is the checked slot count and stride. Nothing is
+    /// told to the device yet.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a slot count that cannot be, `ENOMEM`.
+    pub(crate) fn new(
+        dev: &'a Device<Bound>,
+        segment: Arc<Segment<'a>>,
+        (count, stride): (usize, usize),
+    ) -> Result<Arc<Self>> {
+        let table = SlotTable::new(count).ok_or(EINVAL)?;
+        let mut done = KVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
+            done.push(
+                KBox::pin_init(Completion::new(), GFP_KERNEL)?,
+                GFP_KERNEL,
+            )?;
+        }
+        let queue = DmaBuf::new(dev, 1)?;
+        let stats = Arc::pin_init(Stats::new(), GFP_KERNEL)?;
+        let this = Arc::pin_init(
+            try_pin_init!(Self {
+                dev,
+                segment,
+                queue,
+                stride,
+                pool <- Pool::new(dev),
+                slots <- new_spinlock!(
+                    Slots { table, orphans: [const { None }; MAX_SLOTS], spurious: 0 },
+                    "mlx5_rs_slots"
+                ),
+                done,
+                regular_free <- Completion::new(),
+                pages_free <- Completion::new(),
+                timeout_ms: Atomic::new(DEFAULT_TIMEOUT_MS),
+                events: Atomic::new(false),
+                down: Atomic::new(false),
+                recover <- new_mutex!(None, "mlx5_rs_recover"),
+                left_behind <- new_mutex!(KVec::new(), "mlx5_rs_left_behind"),
+                stats,
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        for _ in 1..count {
+            this.regular_free.signal();
+        }
+        this.pages_free.signal();
+        Ok(this)
+    }
+
+    /// Tells the device where the queue is.
+    pub(crate) fn start(&self) -> Result {
+        self.segment.set_queue_address(self.queue.addr())
+    }
+
+    /// Slots in the queue.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.done.len()
+    }
+
+    /// Sets how long the device has for each command, in milliseconds.
+    pub(crate) fn set_timeout_ms(&self, ms: u32) {
+        self.timeout_ms.store(ms.max(1), Relaxed);
+    }
+
+    /// How long the device has for each command, in milliseconds.
+    pub(crate) fn timeout_ms(&self) -> u32 {
+        self.timeout_ms.load(Relaxed)
+    }
+
+    /// From now on replies are announced by events; `recover` finds those whose interrupt was lost.
+    pub(crate) fn use_events(&self, recover: Arc<dyn Recover + 'a>) {
+        *self.recover.lock() = Some(recover);
+        self.events.store(true, Relaxed);
+    }
+
+    /// From now on replies are polled for. No other command is in flight.
+    pub(crate) fn use_polling(&self) {
+        self.events.store(false, Relaxed);
+        let recover = self.recover.lock().take();
+        // Outside the lock: this may be the last reference to the event queue.
+        drop(recover);
+    }
+
+    /// Whether replies are announced by events.
+    pub(crate) fn uses_events(&self) -> bool {
+        self.events.load(Relaxed)
+    }
+
+    /// No command is sent any more, and all that wait fail now.
+    pub(crate) fn cut_off(&self) {
+        self.down.store(true, Relaxed);
+        for done in &self.done {
+            done.signal();
+        }
+        self.regular_free.signal_all();
+        self.pages_free.signal_all();
+    }
+
+    /// Whether [`cut_off`](Self::cut_off) was called.
+    pub(crate) fn is_down(&self) -> bool {
+        self.down.load(Relaxed)
+    }
+
+    /// Statistics per operation.
+    pub(crate) fn stats(&self) -> Arc<Stats> {
+        self.stats.clone()
+    }
+
+    /// Slots in use, orphaned slots, spurious completions so far.
+    pub(crate) fn slot_usage(&self) -> (usize, usize, u64) {
+        let slots = self.slots.lock();
+        let busy = slots.table.count() - slots.table.in_state(Slot::Free);
+        (busy, slots.table.in_state(Slot::Orphan), slots.spurious)
+    }
+
+    /// Keeps memory that the device may still write to, because the command that would have ended
+    /// that failed, until the interface goes: bus mastering is off by then.
+    pub(crate) fn leave_behind(&self, buf: Arc<DmaBuf>) {
+        let mut left = self.left_behind.lock();
+        if left.reserve(1, GFP_KERNEL).is_ok() {
+            let _ = left.push_within_capacity(buf);
+        } else {
+            dev_err!(
+                self.dev,
+                "no memory to keep track of {} bytes that the device may write: they are lost\n",
+                buf.len()
+            );
+            core::mem::forget(buf);
+        }
+    }
+
+    /// Logs a command that failed on the way down, where nobody can be told. If the device did not
+    /// answer, no further command is sent: each would take its full time.
+    pub(crate) fn report_teardown(&self, error: &CommandError) {
+        // After a cut-off every command fails: that was said once.
+        if !self.is_down() {
+            dev_err!(self.dev, "teardown: {}\n", Show(error));
+        }
+        if matches!(error.fault, Fault::TimedOut { .. }) {
+            self.cut_off();
+        }
+    }
+
+    /// Runs command `C` for the kernel: `fill` writes the arguments.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError`]: any [`Fault`].
+    pub(crate) fn exec<C: Command>(
+        &self,
+        op_mod: u16,
+        fill: impl FnOnce(&mut C::Input),
+    ) -> Result<C::Output, CommandError> {
+        let mut input = C::Input::zeroed();
+        fill(&mut input);
+        let mut output = C::Output::zeroed();
+        let id = CommandId {
+            opcode: C::OPCODE,
+            op_mod,
+            uid: 0,
+        };
+        self.exec_raw(id, C::CLASS, input.bytes_mut(), output.bytes_mut())?;
+        Ok(output)
+    }
+
+    /// Runs the command in `input`, whose opcode, uid and op_mod are written here. `output` holds
+    /// the reply also when the device refuses the command.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError`]: any [`Fault`].
+    pub(crate) fn exec_raw(
+        &self,
+        id: CommandId,
+        class: Class,
+        input: &mut [u8],
+        output: &mut [u8],
+    ) -> Result<(), CommandError> {
+        let fail = |fault| CommandError { id, fault };
+        for len in [input.len(), output.len()] {
+            if !(CmdIn::LEN..=MAX_MESSAGE).contains(&len) {
+                return Err(fail(Fault::TooLong {
+                    len,
+                    max: MAX_MESSAGE,
+                }));
+            }
+        }
+        if let Some(mut header) = CmdIn::of_mut(input) {
+            header
+                .set_opcode(id.opcode.0)
+                .set_uid(id.uid)
+                .set_op_mod(id.op_mod);
+        }
+
+        let mut start = None;
+        let result = self
+            .transport(class, input, output, &mut start)
+            .and_then(|()| {
+                let reply = CmdOut::of(output).ok_or(Fault::Os(error::errno::EINVAL))?;
+                match reply.code() {
+                    Status::OK => Ok(()),
+                    status => Err(Fault::Status {
+                        status,
+                        syndrome: reply.syndrome(),
+                    }),
+                }
+            })
+            .map_err(fail);
+        // Only what the device was asked counts: its clock starts at the doorbell (C5).
+        if let Some(start) = start {
+            let ns = Instant::elapsed(&start).as_nanos();
+            self.stats
+                .record(id.opcode, u64::try_from(ns).unwrap_or(0), &result);
+        }
+        result
+    }
+
+    /// Takes a slot, and gives it back unless the device still owns it.
+    fn transport(
+        &self,
+        class: Class,
+        input: &[u8],
+        output: &mut [u8],
+        start: &mut Option<Instant<Monotonic>>,
+    ) -> Result<(), Fault> {
+        self.reap_orphans();
+        let patience = self.timeout_ms().saturating_add(SLOT_GRACE_MS);
+        let free = self.free_count(class);
+        let free_slot = !self.is_down() && free.wait(patience);
+        if self.is_down() {
+            return Err(Fault::Down);
+        }
+        if !free_slot {
+            return Err(Fault::NoSlot { ms: patience });
+        }
+        let Some(ticket) = self.slots.lock().table.take(class) else {
+            // The count says that there is one; never trust it more than the table.
+            return Err(Fault::NoSlot { ms: 0 });
+        };
+        let result = self.in_slot(ticket, input, output, start);
+        let released = self.slots.lock().table.release(ticket.slot);
+        if released {
+            free.signal();
+        }
+        result
+    }
+
+    fn free_count(&self, class: Class) -> &Completion {
+        match class {
+            Class::Regular => &self.regular_free,
+            Class::Pages => &self.pages_free,
+        }
+    }
+
+    /// Runs a command in a slot that was taken.
+    fn in_slot(
+        &self,
+        ticket: Ticket,
+        input: &[u8],
+        output: &mut [u8],
+        start: &mut Option<Instant<Monotonic>>,
+    ) -> Result<(), Fault> {
+        let slot = ticket.slot;
+        let chains = self.chains(input.len(), output.len()).map_err(os)?;
+        let posted = self.post(ticket, &chains, input, output.len(), start);
+        if let Err(e) = posted {
+            self.put(chains);
+            return Err(os(e));
+        }
+
+        if let Err(fault) = self.wait(slot) {
+            let mut slots = self.slots.lock();
+            if slots.table.abandon(slot) {
+                // The device may still write: everything stays where it is.
+                if let Some(place) = slots.orphans.get_mut(usize::from(slot)) {
+                    *place = Some(chains);
+                }
+                return Err(fault);
+            }
+            // It was completed at the last moment: collect.
+        }
+
+        // The reply was written before the ownership bit that told us.
+        dma_mb(Read);
+        let reply = self.collect(ticket, &chains, output);
+        self.put(chains);
+        reply
+    }
+
+    fn chains(&self, input: usize, output: usize) -> Result<Chains> {
+        let input = self.pool.take(wire::mailboxes(input))?;
+        match self.pool.take(wire::mailboxes(output)) {
+            Ok(output) => Ok(Chains { input, output }),
+            Err(e) => {
+                self.pool.put(input);
+                Err(e)
+            }
+        }
+    }
+
+    /// Writes command and descriptor, and rings the doorbell.
+    fn post(
+        &self,
+        Ticket { slot, token }: Ticket,
+        chains: &Chains,
+        input: &[u8],
+        output_len: usize,
+        start: &mut Option<Instant<Monotonic>>,
+    ) -> Result {
+        let (head, rest) = input.split_at(input.len().min(INLINE));
+        chains.input.write(rest, token)?;
+        chains.output.write(&[], token)?;
+        let descriptor = wire::Post {
+            head,
+            input_len: u32::try_from(input.len())?,
+            input_ptr: chains.input.addr(),
+            output_len: u32::try_from(output_len)?,
+            output_ptr: chains.output.addr(),
+            token,
+        }
+        .descriptor();
+        let done = self.done.get(usize::from(slot)).ok_or(EINVAL)?;
+        done.rearm();
+        self.queue.write(self.descriptor_at(slot), &descriptor)?;
+        if !self.slots.lock().table.post(slot) {
+            return Err(EINVAL);
+        }
+        dma_mb(Write);
+        *start = Some(Instant::now());
+        self.segment.ring_command(slot).inspect_err(|_| {
+            // The device never heard of it.
+            self.slots.lock().table.complete(slot);
+        })
+    }
+
+    /// Waits until the device is done with the slot.
+    fn wait(&self, slot: u8) -> Result<(), Fault> {
+        let ms = self.timeout_ms();
+        let timed_out = Fault::TimedOut { ms, slot };
+        if !self.uses_events() {
+            return if self.poll(slot, ms) {
+                Ok(())
+            } else {
+                Err(timed_out)
+            };
+        }
+        let done = self
+            .done
+            .get(usize::from(slot))
+            .ok_or(Fault::Os(error::errno::EINVAL))?;
+        if done.wait(ms) {
+            return if self.state(slot) == Some(Slot::Done) {
+                Ok(())
+            } else {
+                // Woken by `cut_off`.
+                Err(Fault::Down)
+            };
+        }
+        // The interrupt may be lost, or the event (M2.4, field case C3).
+        let recover = self.recover.lock().clone();
+        if let Some(recover) = recover {
+            recover.poll();
+        }
+        if self.state(slot) == Some(Slot::Done) || self.look(slot) {
+            dev_warn!(
+                self.dev,
+                "command slot {slot}: recovered after timeout, its event or interrupt was lost\n"
+            );
+            return Ok(());
+        }
+        Err(timed_out)
+    }
+
+    fn state(&self, slot: u8) -> Option<Slot> {
+        self.slots.lock().table.state(slot)
+    }
+
+    /// Polls the ownership bit for `ms` milliseconds, with a last look after the deadline.
+    fn poll(&self, slot: u8, ms: u32) -> bool {
+        /// The first looks come quickly, later ones spare the CPU.
+        const PAUSES_US: [i64; 3] = [20, 100, 1000];
+
+        let start: Instant<Monotonic> = Instant::now();
+        let mut looks = 0;
+        loop {
+            let late = start.elapsed().as_millis() >= i64::from(ms);
+            if self.look(slot) {
+                return true;
+            }
+            if late || self.is_down() {
+                return false;
+            }
+            let pause = PAUSES_US.get(looks / 50).or(PAUSES_US.last());
+            fsleep(Delta::from_micros(pause.copied().unwrap_or(1000)));
+            looks += 1;
+        }
+    }
+
+    fn descriptor_at(&self, slot: u8) -> usize {
+        usize::from(slot) * self.stride
+    }
+
+    /// Whether the device has given the descriptor back; if so, marks the slot as done.
+    fn look(&self, slot: u8) -> bool {
+        self.given_back(slot) && self.slots.lock().table.complete(slot) == Completed::Wanted
+    }
+
+    fn given_back(&self, slot: u8) -> bool {
+        self.queue
+            .read_u8(self.descriptor_at(slot) + wire::OWNER_OFFSET)
+            .is_ok_and(|byte| !wire::owned_by_device(byte))
+    }
+
+    /// Reads the reply out of descriptor and mailboxes.
+    fn collect(
+        &self,
+        Ticket { slot, token }: Ticket,
+        chains: &Chains,
+        output: &mut [u8],
+    ) -> Result<(), Fault> {
+        let mut bytes = [0; DESCRIPTOR];
+        self.queue
+            .read(self.descriptor_at(slot), &mut bytes)
+            .map_err(os)?;
+        let reply = wire::reply_head(&bytes, token)?;
+        let (head, rest) = output.split_at_mut(output.len().min(INLINE));
+        for (to, from) in head.iter_mut().zip(&reply) {
+            *to = *from;
+        }
+        chains.output.read(rest, token)
+    }
+
+    fn put(&self, chains: Chains) {
+        self.pool.put(chains.input);
+        self.pool.put(chains.output);
+    }
+
+    /// Handles a command completion event; `vector` has one bit for each slot. In process context.
+    ///
+    /// The event alone is not believed: a descriptor that the device still owns is not done. So an
+    /// event that comes late or twice cannot complete the next command in the same slot.
+    pub(crate) fn completed(&self, vector: u32) {
+        for slot in (0..MAX_SLOTS as u8).filter(|slot| vector & 1 << slot != 0) {
+            let given_back = usize::from(slot) < self.slot_count() && self.given_back(slot);
+            let (completed, orphan) = {
+                let mut slots = self.slots.lock();
+                let completed = if given_back {
+                    slots.table.complete(slot)
+                } else {
+                    Completed::Spurious
+                };
+                let orphan = match completed {
+                    Completed::Late => slots
+                        .orphans
+                        .get_mut(usize::from(slot))
+                        .and_then(Option::take),
+                    Completed::Spurious => {
+                        slots.spurious += 1;
+                        None
+                    }
+                    Completed::Wanted => None,
+                };
+                (completed, orphan)
+            };
+            match completed {
+                Completed::Wanted => {
+                    if let Some(done) = self.done.get(usize::from(slot)) {
+                        done.signal();
+                    }
+                }
+                Completed::Late => self.late(slot, orphan),
+                Completed::Spurious => {
+                    dev_dbg!(self.dev, "spurious completion of command slot {slot}\n");
+                }
+            }
+        }
+    }
+
+    /// A command that nobody waits for any more is done: its slot and memory can be used again.
+    fn late(&self, slot: u8, orphan: Option<Chains>) {
+        dev_warn!(
+            self.dev,
+            "Command completion arrived after timeout (slot {slot})\n"
+        );
+        if let Some(chains) = orphan {
+            self.put(chains);
+        }
+        let last = self.slot_count().checked_sub(1);
+        let class = if last == Some(usize::from(slot)) {
+            Class::Pages
+        } else {
+            Class::Regular
+        };
+        self.free_count(class).signal();
+    }
+
+    /// Without events nobody tells when the device is done with an orphan: look.
+    fn reap_orphans(&self) {
+        if self.uses_events() || self.slots.lock().table.in_state(Slot::Orphan) == 0 {
+            return;
+        }
+        for slot in 0..self.slot_count() as u8 {
+            if self.state(slot) == Some(Slot::Orphan) && self.given_back(slot) {
+                self.completed(1 << slot);
+            }
+        }
+    }
+}

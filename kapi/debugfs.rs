@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! debugfs directories whose files may borrow from the device.
+//!
+//! C header: `include/linux/debugfs.h`. The `kernel` crate wants file data that live for ever; here
+//! the directory is removed on drop, and `debugfs_remove` waits for calls under way, so that what
+//! the files show need only outlive the directory.
+
+use kernel::{
+    bindings,
+    ffi::{
+        c_int,
+        c_void, //
+    },
+    fmt,
+    prelude::*,
+    seq_file::SeqFile,
+    seq_print, //
+};
+
+type Show<'a> = dyn Fn(&mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync + 'a;
+
+struct FileData<'a> {
+    show: KBox<Show<'a>>,
+}
+
+/// A directory with its files, removed on drop. Where debugfs is missing or full, files are silently
+/// absent, as everywhere in the kernel: nothing depends on them.
+pub(crate) struct Dir<'a> {
+    // Removed in the drop, before `files`, which the files in it point to.
+    dentry: *mut bindings::dentry,
+    files: KVec<KBox<FileData<'a>>>,
+}
+
+// SAFETY: A dentry may be used from any thread, and the file data are `Send`.
+unsafe impl Send for Dir<'_> {}
+
+// SAFETY: `&Dir` gives no access to anything.
+unsafe impl Sync for Dir<'_> {}
+
+impl<'a> Dir<'a> {
+    /// Creates the directory `name` at the top of debugfs.
+    pub(crate) fn new(name: &CStr) -> Self {
+        Self::create(name, core::ptr::null_mut())
+    }
+
+    /// Creates the directory `name` in the directory `parent` at the top of debugfs.
+    pub(crate) fn within(parent: &CStr, name: &CStr) -> Self {
+        // SAFETY: A C string; null stands for the top. Gives a dentry with a reference, or null.
+        let parent =
+            unsafe { bindings::debugfs_lookup(parent.as_char_ptr(), core::ptr::null_mut()) };
+        let dir = Self::create(name, parent);
+        // SAFETY: The reference from the look-up; null is allowed.
+        unsafe { bindings::dput(parent) };
+        dir
+    }
+
+    fn create(name: &CStr, parent: *mut bindings::dentry) -> Self {
+        // SAFETY: `name` is a C string, `parent` null or a directory in debugfs.
+        let dentry = unsafe { bindings::debugfs_create_dir(name.as_char_ptr(), parent) };
+        Self {
+            dentry,
+            files: KVec::new(),
+        }
+    }
+
+    /// Adds a file that shows what `show` prints.
+    pub(crate) fn file<F>(&mut self, name: &CStr, show: F) -> Result
+    where
+        F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync + 'a,
+    {
+        let show: KBox<Show<'a>> = KBox::new(show, GFP_KERNEL)?;
+        let data = KBox::new(FileData { show }, GFP_KERNEL)?;
+        let ptr = core::ptr::from_ref(&*data).cast_mut().cast::<c_void>();
+        self.files.push(data, GFP_KERNEL)?;
+        // SAFETY: The dentry is this directory's (or an error, which the call takes as well); `ptr`
+        // points to a `FileData` that is only freed after the directory was removed; FOPS is for
+        // such data.
+        unsafe {
+            bindings::debugfs_create_file_full(
+                name.as_char_ptr(),
+                0o400,
+                self.dentry,
+                ptr,
+                core::ptr::null(),
+                &raw const FOPS.0,
+            )
+        };
+        Ok(())
+    }
+}
+
+impl Drop for Dir<'_> {
+    fn drop(&mut self) {
+        // SAFETY: The dentry is from `debugfs_create_dir` (errors are allowed). Waits for running
+        // calls into the files; afterwards none starts.
+        unsafe { bindings::debugfs_remove(self.dentry) };
+    }
+}
+
+struct Fops(bindings::file_operations);
+
+// SAFETY: Constant, only read.
+unsafe impl Sync for Fops {}
+
+static FOPS: Fops = Fops(bindings::file_operations {
+    owner: <crate::Mlx5Module as kernel::ModuleMetadata>::THIS_MODULE.as_ptr(),
+    open: Some(open),
+    read: Some(bindings::seq_read),
+    llseek: Some(bindings::seq_lseek),
+    release: Some(bindings::single_release),
+    // SAFETY: All-zero is valid for what is left: null pointers and no flags.
+    ..unsafe { core::mem::zeroed() }
+});
+
+/// # Safety
+///
+/// Only as `open` of a file that [`Dir`] made.
+unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+    // SAFETY: The inode is valid; its private pointer is the file's `FileData`.
+    unsafe { bindings::single_open(file, Some(show), (*inode).i_private) }
+}
+
+/// # Safety
+///
+/// Only for `single_open`, with a pointer to `FileData` as private data.
+unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
+    struct Print<'a>(&'a Show<'a>);
+    impl fmt::Display for Print<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            (self.0)(f)
+        }
+    }
+    // SAFETY: debugfs calls this only while the file exists, and `FileData` outlives the file.
+    let data = unsafe { &*(*seq).private.cast::<FileData<'_>>() };
+    // SAFETY: `seq` is valid and ours for this call.
+    let seq = unsafe { SeqFile::from_raw(seq) };
+    seq_print!(seq, "{}", Print(&*data.show));
+    0
+}
