@@ -93,7 +93,9 @@ fn host_mirror(etc_apt: &Path) -> Option<String> {
 
 /// True when `os_release` (os-release(5)) is Debian's.
 fn is_debian(os_release: &str) -> bool {
-    os_release.lines().any(|line| matches!(line, "ID=debian" | "ID=\"debian\""))
+    os_release
+        .lines()
+        .any(|line| matches!(line, "ID=debian" | "ID=\"debian\""))
 }
 
 impl Archive {
@@ -114,7 +116,9 @@ impl Archive {
         if let Ok(dump) = output(Command::new("apt-config").args(["dump", "--format=%f \"%v\";%n"]))
         {
             for line in dump.lines() {
-                let Some((name, value)) = line.split_once(' ') else { continue };
+                let Some((name, value)) = line.split_once(' ') else {
+                    continue;
+                };
                 if TAKEN_OVER.contains(&name) && value != "\"\";" {
                     if name.ends_with("Proxy") {
                         hide(value.trim_matches(['"', ';']));
@@ -155,7 +159,9 @@ impl Archive {
         };
         fs::write(
             dir.join("sources.list"),
-            self.source(&backports).replacen("deb ", &format!("deb {signed}"), 1) + "\n",
+            self.source(&backports)
+                .replacen("deb ", &format!("deb {signed}"), 1)
+                + "\n",
         )?;
         let mut conf = format!(
             "Dir::State \"{dir}/state\";\nDir::State::status \"{dir}/status\";\n\
@@ -173,7 +179,8 @@ impl Archive {
         fs::write(dir.join("apt.conf"), conf)?;
         let apt = |program: &str| {
             let mut cmd = Command::new(program);
-            cmd.env("APT_CONFIG", dir.join("apt.conf")).env("LC_ALL", "C");
+            cmd.env("APT_CONFIG", dir.join("apt.conf"))
+                .env("LC_ALL", "C");
             cmd
         };
         crate::ui::Step {
@@ -212,7 +219,10 @@ fn parse_available(dump: &str) -> Vec<Package> {
                     .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
                     .map(str::to_owned)
             };
-            Some(Package { name: field("Package")?, version: field("Version")? })
+            Some(Package {
+                name: field("Package")?,
+                version: field("Version")?,
+            })
         })
         .collect()
 }
@@ -244,7 +254,10 @@ impl KernelPackages {
 }
 
 fn numbers(version: &str) -> Vec<u64> {
-    version.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
+    version
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|n| n.parse().ok())
+        .collect()
 }
 
 /// Picks the newest kernel of the series of which everything is there.
@@ -259,10 +272,15 @@ pub fn choose_kernel(packages: &[Package]) -> Result<KernelPackages> {
          (MLX5RS_DEBIAN_MIRROR=http://.../debian)"
     );
     let holds = |name: &str, version: Option<&str>| {
-        packages.iter().any(|p| p.name == name && version.is_none_or(|v| v == p.version))
+        packages
+            .iter()
+            .any(|p| p.name == name && version.is_none_or(|v| v == p.version))
     };
     let mut missing = Vec::new();
-    for name in [format!("linux-source-{SERIES}"), format!("linux-config-{SERIES}")] {
+    for name in [
+        format!("linux-source-{SERIES}"),
+        format!("linux-config-{SERIES}"),
+    ] {
         if !holds(&name, None) {
             missing.push(name);
         }
@@ -290,8 +308,10 @@ pub fn choose_kernel(packages: &[Package]) -> Result<KernelPackages> {
         bail!("{SUITE}-backports holds no {prefix}*-amd64; {todo}");
     }
     for (release, version) in kernels.iter().rev() {
-        let kernel =
-            KernelPackages { release: (*release).to_owned(), version: (*version).to_owned() };
+        let kernel = KernelPackages {
+            release: (*release).to_owned(),
+            version: (*version).to_owned(),
+        };
         let lacks: Vec<_> = kernel
             .names()
             .into_iter()
@@ -303,7 +323,10 @@ pub fn choose_kernel(packages: &[Package]) -> Result<KernelPackages> {
         }
         missing.extend(lacks);
     }
-    bail!("{SUITE}-backports holds no complete Linux {SERIES}: missing {}; {todo}", missing.join(", "))
+    bail!(
+        "{SUITE}-backports holds no complete Linux {SERIES}: missing {}; {todo}",
+        missing.join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -312,7 +335,10 @@ mod tests {
 
     fn archive(list: &[(&str, &str)]) -> Vec<Package> {
         list.iter()
-            .map(|(name, version)| Package { name: (*name).into(), version: (*version).into() })
+            .map(|(name, version)| Package {
+                name: (*name).into(),
+                version: (*version).into(),
+            })
             .collect()
     }
 
@@ -324,7 +350,10 @@ mod tests {
         let mut list: Vec<_> = kernel
             .names()
             .into_iter()
-            .map(|name| Package { name, version: version.to_owned() })
+            .map(|name| Package {
+                name,
+                version: version.to_owned(),
+            })
             .collect();
         list.push(Package {
             name: format!("linux-binary-7.3.{patch}+deb13-cloud-amd64"),
@@ -347,7 +376,10 @@ mod tests {
     #[test]
     fn older_complete_beats_newer_incomplete() {
         let mut list = complete(4, "7.3.4-1~bpo13+1");
-        list.extend(archive(&[("linux-binary-7.3.5+deb13-amd64", "7.3.5-1~bpo13+1")]));
+        list.extend(archive(&[(
+            "linux-binary-7.3.5+deb13-amd64",
+            "7.3.5-1~bpo13+1",
+        )]));
         assert_eq!(choose_kernel(&list).unwrap().release, "7.3.4+deb13-amd64");
     }
 
@@ -355,12 +387,18 @@ mod tests {
     fn missing_packages_are_named() {
         let error = choose_kernel(&archive(&[("linux-source-7.3", "7.3.4-1")])).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("linux-config-7.3") && text.contains("KDIR="), "{text}");
+        assert!(
+            text.contains("linux-config-7.3") && text.contains("KDIR="),
+            "{text}"
+        );
 
         let mut list = complete(4, "7.3.4-1");
         list.retain(|p| !p.name.starts_with("linux-headers"));
         let text = choose_kernel(&list).unwrap_err().to_string();
-        assert!(text.contains("linux-headers-7.3.4+deb13-amd64 7.3.4-1"), "{text}");
+        assert!(
+            text.contains("linux-headers-7.3.4+deb13-amd64 7.3.4-1"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -376,12 +414,21 @@ mod tests {
                         deb cdrom:[Debian]/ bookworm main\n\
                         deb http://security.example/debian-security bookworm-security main\n\
                         deb [arch=amd64 signed-by=/k] http://near.example/debian/ bookworm main\n";
-        assert_eq!(mirror_in(one_line, false).as_deref(), Some("http://near.example/debian/"));
+        assert_eq!(
+            mirror_in(one_line, false).as_deref(),
+            Some("http://near.example/debian/")
+        );
         let deb822 = "Types: deb\n# note\nURIs: http://sec.example/debian-security\nSuites: s\n\n\
                       Enabled: no\nTypes: deb\nURIs: http://off.example/debian\nSuites: bookworm\n\n\
                       Types: deb deb-src\nURIs: https://near.example/debian\nSuites: bookworm\n";
-        assert_eq!(mirror_in(deb822, true).as_deref(), Some("https://near.example/debian"));
-        assert_eq!(mirror_in("deb mirror+file:/etc/apt/m.list bookworm main", false), None);
+        assert_eq!(
+            mirror_in(deb822, true).as_deref(),
+            Some("https://near.example/debian")
+        );
+        assert_eq!(
+            mirror_in("deb mirror+file:/etc/apt/m.list bookworm main", false),
+            None
+        );
     }
 
     #[test]

@@ -21,6 +21,9 @@ use sha2::{Digest, Sha256};
 
 use crate::ui::{output, say};
 
+/// How the names of unfinished folders begin; name and process id follow.
+const PARTIAL: &str = ".partial-";
+
 /// Collects the inputs of an artefact.
 #[derive(Clone, Default)]
 pub struct Key(Sha256);
@@ -44,7 +47,12 @@ impl Key {
 
     /// The first 64 bits of the hash in hexadecimal.
     pub fn hex(self) -> String {
-        self.0.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        self.0
+            .finalize()
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 }
 
@@ -113,7 +121,12 @@ impl Cache {
             // `clean-cache` may have removed the file that was waited for.
             let same = |meta: fs::Metadata| in_use.metadata().is_ok_and(|m| m.ino() == meta.ino());
             if fs::metadata(&path).is_ok_and(same) {
-                return Ok(Self { root, _in_use: in_use });
+                let cache = Self {
+                    root,
+                    _in_use: in_use,
+                };
+                cache.sweep()?;
+                return Ok(cache);
             }
         }
     }
@@ -126,6 +139,38 @@ impl Cache {
     /// The log file of an artefact or step.
     pub fn log(&self, name: &str) -> PathBuf {
         self.root.join("logs").join(format!("{name}.log"))
+    }
+
+    /// The folder in which this process makes `name`; whoever makes it holds the lock
+    /// of that name.
+    pub fn partial(&self, name: &str) -> PathBuf {
+        self.root
+            .join(format!("{PARTIAL}{name}-{}", std::process::id()))
+    }
+
+    /// Removes what interrupted runs left: unfinished folders that nobody has locked.
+    fn sweep(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.root)? {
+            let entry = entry?;
+            let file = entry.file_name();
+            let Some(name) = file
+                .to_str()
+                .and_then(|file| file.strip_prefix(PARTIAL)?.rsplit_once('-'))
+                .map(|(name, _)| name)
+            else {
+                continue;
+            };
+            let lock = OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(self.root.join("locks").join(name))?;
+            if let Ok(_lock) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
+                say(format!("removing what an interrupted run left of {name}"));
+                remove_tree(&entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the right to do `name`, which only one run may do at a time.
@@ -160,15 +205,7 @@ impl Cache {
         if path.exists() {
             return Ok(path);
         }
-        let prefix = format!(".partial-{name}-");
-        for stale in fs::read_dir(&self.root)? {
-            let stale = stale?;
-            if stale.file_name().to_string_lossy().starts_with(&prefix) {
-                say(format!("{kind}: removing what an interrupted run left"));
-                remove_tree(&stale.path())?;
-            }
-        }
-        let partial = self.root.join(format!("{prefix}{}", std::process::id()));
+        let partial = self.partial(&name);
         // A log tells of one build, the newest.
         let _ = fs::remove_file(self.log(kind));
         fs::create_dir(&partial).with_context(|| format!("create {}", partial.display()))?;
@@ -300,11 +337,22 @@ mod tests {
     #[test]
     fn failure_leaves_nothing_and_stale_parts_go() {
         let dir = tempfile::tempdir().unwrap();
+        let stale = |name: &str| {
+            let path = dir
+                .path()
+                .join("cache")
+                .join(format!(".partial-{name}-0123-999999"));
+            fs::create_dir_all(path.join("sub")).unwrap();
+            path
+        };
+        let old = stale("thing");
+        let other = cache(dir.path());
+        assert!(!old.exists());
+        let _busy = other.lock("busy-0123").unwrap();
+        let busy = stale("busy");
         let cache = cache(dir.path());
-        let key = || Key::new().with("v", "1");
-        let stale = cache.root().join(format!(".partial-thing-{}-999999", key().hex()));
-        fs::create_dir_all(stale.join("sub")).unwrap();
-        let result = cache.entry("thing", key(), |tmp, _| {
+        assert!(busy.exists());
+        let result = cache.entry("thing", Key::new().with("v", "1"), |tmp, _| {
             fs::write(tmp.join("half"), "x")?;
             bail!("no luck")
         });
@@ -342,7 +390,10 @@ mod tests {
     #[test]
     fn mounts_are_found() {
         let info = "36 35 98:0 / /c/x\\040y/proc rw - proc proc rw\n37 35 98:0 / /cc rw - x x rw\n";
-        assert_eq!(mounts_below(info, Path::new("/c")), [PathBuf::from("/c/x y/proc")]);
+        assert_eq!(
+            mounts_below(info, Path::new("/c")),
+            [PathBuf::from("/c/x y/proc")]
+        );
         assert!(mounts_below(info, Path::new("/c/z")).is_empty());
     }
 }

@@ -52,12 +52,22 @@ pub fn build(
         format!("-j{}", project.jobs),
     ];
     args.extend(
-        kernel.flavour.make_args().iter().chain(extra).chain(&["modules"]).map(|a| (*a).to_owned()),
+        kernel
+            .flavour
+            .make_args()
+            .iter()
+            .chain(extra)
+            .chain(&["modules"])
+            .map(|a| (*a).to_owned()),
     );
     let log = project.log(&format!("driver-{name}"));
     let _ = fs::remove_file(&log);
     Step {
-        what: &format!("driver for the {} kernel{}", kernel.flavour, if clippy { ", clippy" } else { "" }),
+        what: &format!(
+            "driver for the {} kernel{}",
+            kernel.flavour,
+            if clippy { ", clippy" } else { "" }
+        ),
         usual: Duration::from_secs(30),
         log: &log,
         hint: "read the compiler's messages above",

@@ -86,8 +86,14 @@ pub struct Enter {
 
 fn bind(from: &Path, to: &Path, flags: MsFlags) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("create {}", to.display()))?;
-    mount(Some(from), to, None::<&str>, MsFlags::MS_BIND | flags, None::<&str>)
-        .with_context(|| format!("bind {} to {}", from.display(), to.display()))
+    mount(
+        Some(from),
+        to,
+        None::<&str>,
+        MsFlags::MS_BIND | flags,
+        None::<&str>,
+    )
+    .with_context(|| format!("bind {} to {}", from.display(), to.display()))
 }
 
 impl Enter {
@@ -97,19 +103,27 @@ impl Enter {
     ///
     /// A mount failed, or the program is not there.
     pub fn run(self) -> Result<()> {
-        let [program, args @ ..] = self.argv.as_slice() else { bail!("no program given") };
+        let [program, args @ ..] = self.argv.as_slice() else {
+            bail!("no program given")
+        };
         // Without its parent nobody waits for the result any more.
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
         for dir in ["/proc", "/sys", "/dev"] {
             bind(Path::new(dir), &self.root.join(&dir[1..]), MsFlags::MS_REC)?;
         }
         let tmp = self.root.join("tmp");
-        mount(Some("tmp"), &tmp, Some("tmpfs"), MsFlags::empty(), Some("mode=1777"))
-            .with_context(|| format!("mount a tmpfs on {}", tmp.display()))?;
+        mount(
+            Some("tmp"),
+            &tmp,
+            Some("tmpfs"),
+            MsFlags::empty(),
+            Some("mode=1777"),
+        )
+        .with_context(|| format!("mount a tmpfs on {}", tmp.display()))?;
         for dir in &self.bind {
-            let inside = dir.strip_prefix("/").with_context(|| {
-                format!("--bind {}: expected an absolute path", dir.display())
-            })?;
+            let inside = dir
+                .strip_prefix("/")
+                .with_context(|| format!("--bind {}: expected an absolute path", dir.display()))?;
             bind(dir, &self.root.join(inside), MsFlags::empty())?;
         }
         nix::unistd::chroot(&self.root)

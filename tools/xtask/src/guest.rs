@@ -72,7 +72,16 @@ pub fn image(cache: &Cache, tools: &Toolbox) -> Result<PathBuf> {
             "/sbin/mkfs.ext4",
             partial,
             &[partial],
-            &["-q", "-F", "-L", "mlx5rs-guest", "-d", &root.to_string_lossy(), &image, SIZE],
+            &[
+                "-q",
+                "-F",
+                "-L",
+                "mlx5rs-guest",
+                "-d",
+                &root.to_string_lossy(),
+                &image,
+                SIZE,
+            ],
         ))?;
         crate::cache::remove_tree(&root)?;
         fs::metadata(&image)?;

@@ -45,6 +45,39 @@ pub struct Programs {
     pub vm: PathBuf,
 }
 
+fn agent(project: &Project) -> Command {
+    let mut cmd = project.cargo();
+    cmd.args([
+        "build",
+        "--release",
+        "--package",
+        "mlx5-agent",
+        "--bin",
+        "mlx5-agent",
+    ]);
+    // Naming the target keeps the flag away from build scripts and proc-macros.
+    cmd.args(["--target", TARGET]);
+    cmd.env(
+        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
+        "-C target-feature=+crt-static",
+    );
+    cmd
+}
+
+fn vm(project: &Project) -> Command {
+    let mut cmd = project.cargo();
+    cmd.args(["build", "--package", "mlx5-vm", "--bin", "mlx5-vm"]);
+    cmd
+}
+
+/// Builds what needs nothing of the kernel source, to use the time in which the
+/// toolbox is loaded. Errors are not shown: [`Host::programs`] meets them again.
+pub fn build_ahead(project: &Project) {
+    for mut cmd in [agent(project), vm(project)] {
+        let _ = output(&mut cmd);
+    }
+}
+
 impl Host<'_> {
     /// `cargo` with the variables set.
     pub fn cargo(&self) -> Command {
@@ -72,17 +105,22 @@ impl Host<'_> {
     /// One does not compile.
     pub fn programs(&self) -> Result<Programs> {
         let mut cmd = self.cargo();
-        cmd.args(["build", "--release", "--package", "mlx5-model", "--bin", "mlx5-model"]);
+        cmd.args([
+            "build",
+            "--release",
+            "--package",
+            "mlx5-model",
+            "--bin",
+            "mlx5-model",
+        ]);
         self.step("device model", 60, "model", cmd)?;
-        let mut cmd = self.cargo();
-        cmd.args(["build", "--release", "--package", "mlx5-agent", "--bin", "mlx5-agent"]);
-        // Naming the target keeps the flag away from build scripts and proc-macros.
-        cmd.args(["--target", TARGET]);
-        cmd.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS", "-C target-feature=+crt-static");
-        self.step("guest agent (needs the static libc of libc6-dev)", 30, "agent", cmd)?;
-        let mut cmd = self.cargo();
-        cmd.args(["build", "--package", "mlx5-vm", "--bin", "mlx5-vm"]);
-        self.step("VM runner", 30, "vm", cmd)?;
+        self.step(
+            "guest agent (needs the static libc of libc6-dev)",
+            30,
+            "agent",
+            agent(self.project),
+        )?;
+        self.step("VM runner", 30, "vm", vm(self.project))?;
         let target = &self.project.target;
         let programs = Programs {
             model: target.join("release/mlx5-model"),
@@ -149,7 +187,11 @@ impl Host<'_> {
     /// The runner could not be started.
     pub fn tests(&self) -> Result<Tally> {
         let mut cmd = self.nextest()?;
-        cmd.args(["--workspace", "--filterset", "not (package(mlx5-vm) and kind(test))"]);
+        cmd.args([
+            "--workspace",
+            "--filterset",
+            "not (package(mlx5-vm) and kind(test))",
+        ]);
         run_tests(cmd)
     }
 
@@ -170,7 +212,10 @@ impl Host<'_> {
                  toolchains of rustup have it",
                 runtime.display()
             ));
-            return Ok(Tally { skipped: 1, ..Tally::default() });
+            return Ok(Tally {
+                skipped: 1,
+                ..Tally::default()
+            });
         }
         let mut cmd = self.cargo();
         cmd.args(["test", "--package", "mlx5-pure", "--target", TARGET]);
@@ -210,7 +255,8 @@ impl Host<'_> {
         }
         let cargo_fuzz = || -> Result<Command> {
             let mut cmd = self.subcommand("fuzz", FUZZ)?;
-            cmd.env("RUSTC_BOOTSTRAP", "1").env("CARGO_TARGET_DIR", self.project.target.join("fuzz"));
+            cmd.env("RUSTC_BOOTSTRAP", "1")
+                .env("CARGO_TARGET_DIR", self.project.target.join("fuzz"));
             Ok(cmd)
         };
         let fuzz_dir = || [OsStr::new("--fuzz-dir"), dir.as_os_str()];
@@ -262,12 +308,17 @@ impl Host<'_> {
     ///
     /// There is none, or one failed.
     pub fn bench(&self) -> Result<()> {
-        let json = output(self.cargo().args(["metadata", "--no-deps", "--format-version=1"]))?;
+        let json = output(
+            self.cargo()
+                .args(["metadata", "--no-deps", "--format-version=1"]),
+        )?;
         let metadata: serde_json::Value = serde_json::from_str(&json)?;
         let packages = metadata["packages"].as_array().into_iter().flatten();
         let mut benches = packages.flat_map(|package| {
             let targets = package["targets"].as_array().into_iter().flatten();
-            targets.filter(|target| target["kind"][0] == "bench").map(move |_| &package["name"])
+            targets
+                .filter(|target| target["kind"][0] == "bench")
+                .map(move |_| &package["name"])
         });
         if benches.next().is_none() {
             say("no benches in the host crates yet");
@@ -283,7 +334,14 @@ impl Host<'_> {
     /// It found something.
     pub fn clippy(&self) -> Result<()> {
         let mut cmd = self.cargo();
-        cmd.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+        cmd.args([
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]);
         self.step("clippy, host crates", 60, "clippy", cmd)
     }
 
@@ -294,7 +352,12 @@ impl Host<'_> {
     /// It found something.
     pub fn rustdoc(&self) -> Result<()> {
         let mut cmd = self.cargo();
-        cmd.args(["doc", "--workspace", "--no-deps", "--document-private-items"]);
+        cmd.args([
+            "doc",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+        ]);
         cmd.env("RUSTDOCFLAGS", "-D warnings");
         self.step("rustdoc, host crates", 40, "rustdoc", cmd)
     }

@@ -24,7 +24,10 @@ pub struct Generated {
 impl Generated {
     /// Names and values of the variables.
     pub fn variables(&self) -> [(&'static str, &OsStr); 2] {
-        [("MLX5RS_IFC_H", self.ifc_h.as_os_str()), ("MLX5RS_GEN", self.dir.as_os_str())]
+        [
+            ("MLX5RS_IFC_H", self.ifc_h.as_os_str()),
+            ("MLX5RS_GEN", self.dir.as_os_str()),
+        ]
     }
 
     /// Runs bindgen over `layouts/ifc_helper.h`, unless that was done before.
@@ -32,12 +35,7 @@ impl Generated {
     /// # Errors
     ///
     /// bindgen failed.
-    pub fn make(
-        cache: &Cache,
-        tools: &Toolbox,
-        project: &Project,
-        source: &Path,
-    ) -> Result<Self> {
+    pub fn make(cache: &Cache, tools: &Toolbox, project: &Project, source: &Path) -> Result<Self> {
         let layouts = project.root.join("layouts");
         let helper = layouts.join("ifc_helper.h");
         let stubs = layouts.join("include-host");
@@ -50,7 +48,10 @@ impl Generated {
             .with("toolchain", &tools.contents.toolchain);
         for file in files(&layouts)? {
             if file.starts_with(&stubs) || file == helper {
-                let name = file.strip_prefix(&layouts).unwrap_or(&file).to_string_lossy();
+                let name = file
+                    .strip_prefix(&layouts)
+                    .unwrap_or(&file)
+                    .to_string_lossy();
                 key = key.with(&name, fs::read(&file)?);
             }
         }
@@ -60,7 +61,11 @@ impl Generated {
             args.push("--output".to_owned());
             args.push(partial.join("ifc.rs").to_string_lossy().into_owned());
             args.push("--".to_owned());
-            for dir in [&stubs, &source.join("include"), &source.join("include/uapi")] {
+            for dir in [
+                &stubs,
+                &source.join("include"),
+                &source.join("include/uapi"),
+            ] {
                 args.push(format!("-I{}", dir.display()));
             }
             Step {
@@ -77,7 +82,10 @@ impl Generated {
                 &args,
             ))
         })?;
-        Ok(Self { ifc_h: source.join("include/linux/mlx5/mlx5_ifc.h"), dir })
+        Ok(Self {
+            ifc_h: source.join("include/linux/mlx5/mlx5_ifc.h"),
+            dir,
+        })
     }
 }
 

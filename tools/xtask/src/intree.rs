@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{bail, Context, Result};
 
 use crate::cache::{remove_tree, Cache};
-use crate::kernel::{check_config, override_config, wished_config, Flavour};
+use crate::kernel::{check_config, wished_config, Flavour};
 use crate::project::Project;
 use crate::toolbox::Toolbox;
 use crate::ui::{output, Step};
@@ -23,7 +23,9 @@ const HOST_ONLY: [&str; 5] = ["tools", "target", "docs", "Cargo.toml", "Cargo.lo
 
 /// The symbol that the first entry of a Kconfig file defines.
 fn symbol(kconfig: &str) -> Option<&str> {
-    kconfig.lines().find_map(|line| line.strip_prefix("config ").map(str::trim))
+    kconfig
+        .lines()
+        .find_map(|line| line.strip_prefix("config ").map(str::trim))
 }
 
 /// Removes a folder when it goes out of scope.
@@ -69,7 +71,10 @@ fn place(project: &Project, tree: &Path) -> Result<()> {
         &tree.join("drivers/infiniband/Kconfig"),
         &format!("\nif INFINIBAND\nsource \"{PLACE}/Kconfig\"\nendif\n"),
     )?;
-    append(&tree.join("drivers/infiniband/hw/Makefile"), "\nobj-y += mlx5_rs/\n")
+    append(
+        &tree.join("drivers/infiniband/hw/Makefile"),
+        "\nobj-y += mlx5_rs/\n",
+    )
 }
 
 /// Copies kernel source and driver to a scratch folder and builds the driver there.
@@ -82,14 +87,15 @@ pub fn build(cache: &Cache, tools: &Toolbox, project: &Project, source: &Path) -
     let kconfig =
         fs::read_to_string(&kconfig).with_context(|| format!("read {}", kconfig.display()))?;
     let symbol = symbol(&kconfig).context("Kconfig: no `config` entry")?;
-    let wished =
-        format!("{}CONFIG_{symbol}=m\n", wished_config(project, Flavour::Test)?);
+    let wished = format!(
+        "{}CONFIG_{symbol}=m\n",
+        wished_config(project, Flavour::Test)?
+    );
 
     let log = project.log("intree");
     let _ = fs::remove_file(&log);
     let _lock = cache.lock("intree")?;
-    let scratch = Scratch(cache.root().join(".partial-intree"));
-    remove_tree(&scratch.0)?;
+    let scratch = Scratch(cache.partial("intree"));
     fs::create_dir(&scratch.0)?;
     let step = |what: &str, usual, cmd| {
         Step {
@@ -118,9 +124,10 @@ pub fn build(cache: &Cache, tools: &Toolbox, project: &Project, source: &Path) -
         args.extend(targets.iter().map(|target| (*target).to_owned()));
         tools.command("make", &build, &[cache.root()], &args)
     };
-    step("make allnoconfig", 5, make(&["-s", "allnoconfig"]))?;
-    override_config(&build.join(".config"), &wished)?;
-    step("make olddefconfig", 5, make(&["olddefconfig"]))?;
+    let file = build.join("wished.config");
+    fs::write(&file, &wished).with_context(|| format!("write {}", file.display()))?;
+    let all = format!("KCONFIG_ALLCONFIG={}", file.display());
+    step("make allnoconfig", 5, make(&["-s", &all, "allnoconfig"]))?;
     check_config("in-tree build", &wished, &build.join(".config"))?;
     let module = format!("{PLACE}/mlx5_rs.ko");
     step("make mlx5_rs.ko", 110, make(&[&module]))?;
@@ -136,7 +143,10 @@ mod tests {
 
     #[test]
     fn symbols() {
-        assert_eq!(symbol("# x\nmenu \"m\"\nconfig MLX5_RS\n\ttristate\n"), Some("MLX5_RS"));
+        assert_eq!(
+            symbol("# x\nmenu \"m\"\nconfig MLX5_RS\n\ttristate\n"),
+            Some("MLX5_RS")
+        );
         assert_eq!(symbol("menuconfig X\n"), None);
     }
 }

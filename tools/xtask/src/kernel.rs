@@ -80,7 +80,9 @@ const RECIPE: &str = "1";
 ///
 /// It cannot be unpacked.
 pub fn source(cache: &Cache, tools: &Toolbox) -> Result<PathBuf> {
-    let key = Key::new().with("recipe", RECIPE).with("version", &tools.contents.kernel.version);
+    let key = Key::new()
+        .with("recipe", RECIPE)
+        .with("version", &tools.contents.kernel.version);
     let entry = cache.entry("source", key, |partial, _| {
         let archive = format!("/usr/src/linux-source-{SERIES}.tar.xz");
         Step {
@@ -93,7 +95,12 @@ pub fn source(cache: &Cache, tools: &Toolbox) -> Result<PathBuf> {
             "tar",
             partial,
             &[partial],
-            &["--extract", "--use-compress-program=xz -T0", "--file", &archive],
+            &[
+                "--extract",
+                "--use-compress-program=xz -T0",
+                "--file",
+                &archive,
+            ],
         ))?;
         let top = partial.join(format!("linux-source-{SERIES}"));
         if !top.join("Kbuild").exists() {
@@ -132,8 +139,9 @@ fn wishes(text: &str) -> Vec<Wish> {
     for line in text.lines().map(str::trim) {
         let (name, value) = if let Some((name, value)) = line.split_once('=') {
             (name, value)
-        } else if let Some(name) =
-            line.strip_prefix("# ").and_then(|rest| rest.strip_suffix(" is not set"))
+        } else if let Some(name) = line
+            .strip_prefix("# ")
+            .and_then(|rest| rest.strip_suffix(" is not set"))
         {
             (name, "n")
         } else {
@@ -143,9 +151,23 @@ fn wishes(text: &str) -> Vec<Wish> {
             continue;
         }
         list.retain(|wish| wish.name != name);
-        list.push(Wish { name: name.to_owned(), value: value.to_owned() });
+        list.push(Wish {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        });
     }
     list
+}
+
+/// The fragments as one, with one line for each name.
+fn merged(text: &str) -> String {
+    wishes(text)
+        .into_iter()
+        .map(|wish| match wish.value.as_str() {
+            "n" => format!("# {} is not set\n", wish.name),
+            value => format!("{}={value}\n", wish.name),
+        })
+        .collect()
 }
 
 /// Fragment lines that are not in `config` as wished, as `name: wanted, got`.
@@ -198,8 +220,7 @@ pub fn wished_config(project: &Project, flavour: Flavour) -> Result<String> {
     let mut wished = String::new();
     for fragment in flavour.fragments() {
         let path = project.root.join("scripts/kconfig").join(fragment);
-        wished +=
-            &fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        wished += &fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     }
     Ok(wished)
 }
@@ -209,12 +230,16 @@ pub fn wished_config(project: &Project, flavour: Flavour) -> Result<String> {
 /// # Errors
 ///
 /// File system errors.
-pub fn override_config(path: &Path, extra: &str) -> Result<()> {
+fn override_config(path: &Path, extra: &str) -> Result<()> {
     let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let names: Vec<_> = wishes(extra).into_iter().map(|wish| wish.name).collect();
     let mut kept: String = text
         .lines()
-        .filter(|line| wishes(line).first().is_none_or(|wish| !names.contains(&wish.name)))
+        .filter(|line| {
+            wishes(line)
+                .first()
+                .is_none_or(|wish| !names.contains(&wish.name))
+        })
         .map(|line| format!("{line}\n"))
         .collect();
     kept += extra;
@@ -238,7 +263,13 @@ impl Builder<'_> {
             format!("O={}", self.build.display()),
             format!("-j{}", self.project.jobs),
         ];
-        args.extend(self.flavour.make_args().iter().chain(targets).map(|a| (*a).to_owned()));
+        args.extend(
+            self.flavour
+                .make_args()
+                .iter()
+                .chain(targets)
+                .map(|a| (*a).to_owned()),
+        );
         Step {
             what: &format!("{} kernel: {what}", self.flavour),
             usual,
@@ -246,13 +277,24 @@ impl Builder<'_> {
             hint: "run the same command again; if it fails again, the log names the first error, \
                    and `make clean-cache` starts from nothing",
         }
-        .run(self.tools.command("make", &self.build, &[self.cache.root()], &args))
+        .run(
+            self.tools
+                .command("make", &self.build, &[self.cache.root()], &args),
+        )
     }
 
     /// Runs olddefconfig and checks that the wishes came true.
     fn configure(&self, wished: &str) -> Result<()> {
-        self.make("make olddefconfig", Duration::from_secs(5), &["olddefconfig"])?;
-        check_config(&format!("{} kernel", self.flavour), wished, &self.build.join(".config"))
+        self.make(
+            "make olddefconfig",
+            Duration::from_secs(5),
+            &["olddefconfig"],
+        )?;
+        check_config(
+            &format!("{} kernel", self.flavour),
+            wished,
+            &self.build.join(".config"),
+        )
     }
 
     /// Makes the generated Makefile refer to the folder that the tree is renamed to.
@@ -261,7 +303,10 @@ impl Builder<'_> {
         let text = fs::read_to_string(&file)?;
         let here = self.build.to_string_lossy().into_owned();
         if !text.contains(&here) {
-            bail!("{}: expected a mention of {here}, which is to be renamed", file.display());
+            bail!(
+                "{}: expected a mention of {here}, which is to be renamed",
+                file.display()
+            );
         }
         fs::write(&file, text.replace(&here, &later.to_string_lossy()))?;
         Ok(())
@@ -269,8 +314,7 @@ impl Builder<'_> {
 
     fn release(&self) -> Result<String> {
         let file = self.build.join("include/config/kernel.release");
-        let text =
-            fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+        let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
         Ok(text.trim().to_owned())
     }
 
@@ -280,18 +324,26 @@ impl Builder<'_> {
             "xz",
             Path::new("/"),
             &[],
-            &["-dc", &format!("/usr/src/linux-config-{SERIES}/config.amd64_none_amd64.xz")],
+            &[
+                "-dc",
+                &format!("/usr/src/linux-config-{SERIES}/config.amd64_none_amd64.xz"),
+            ],
         ))?;
         fs::write(self.build.join(".config"), config)?;
         let suffix = stock
             .release
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .map_or("", |at| &stock.release[at..]);
-        let wished =
-            format!("CONFIG_LOCALVERSION=\"{suffix}\"\nCONFIG_SYSTEM_TRUSTED_KEYS=\"\"\nCONFIG_RUST=y\n");
+        let wished = format!(
+            "CONFIG_LOCALVERSION=\"{suffix}\"\nCONFIG_SYSTEM_TRUSTED_KEYS=\"\"\nCONFIG_RUST=y\n"
+        );
         override_config(&self.build.join(".config"), &wished)?;
         self.configure(&wished)?;
-        self.make("make modules_prepare", self.flavour.usual(), &["modules_prepare"])?;
+        self.make(
+            "make modules_prepare",
+            self.flavour.usual(),
+            &["modules_prepare"],
+        )?;
         let symvers = format!("/usr/src/linux-headers-{}/Module.symvers", stock.release);
         fs::copy(self.tools.path(&symvers), self.build.join("Module.symvers"))
             .with_context(|| format!("copy {symvers} of the toolbox"))?;
@@ -306,10 +358,22 @@ impl Builder<'_> {
     }
 
     fn own(&self, wished: &str, entry: &Path) -> Result<()> {
-        self.make("make allnoconfig", Duration::from_secs(5), &["-s", "allnoconfig"])?;
-        override_config(&self.build.join(".config"), wished)?;
+        let file = self.build.join("wished.config");
+        fs::write(&file, merged(wished)).with_context(|| format!("write {}", file.display()))?;
+        // Not allnoconfig first and the wishes on top: what they make visible would get
+        // its default then, and the kernel would be a third larger.
+        let all = format!("KCONFIG_ALLCONFIG={}", file.display());
+        self.make(
+            "make allnoconfig",
+            Duration::from_secs(5),
+            &["-s", &all, "allnoconfig"],
+        )?;
         self.configure(wished)?;
-        self.make("make bzImage modules", self.flavour.usual(), &["bzImage", "modules"])?;
+        self.make(
+            "make bzImage modules",
+            self.flavour.usual(),
+            &["bzImage", "modules"],
+        )?;
         let root = entry.join("root");
         fs::create_dir(&root)?;
         self.make(
@@ -326,24 +390,42 @@ impl Builder<'_> {
         for link in ["build", "source"] {
             let _ = fs::remove_file(modules.join(link));
         }
-        fs::copy(self.build.join("arch/x86/boot/bzImage"), entry.join("bzImage"))
-            .context("copy the kernel image")?;
+        fs::copy(
+            self.build.join("arch/x86/boot/bzImage"),
+            entry.join("bzImage"),
+        )
+        .context("copy the kernel image")?;
         prune(&self.build, Path::new(""))
     }
 }
 
 /// True for files of a build tree that building a module outside of it does not need.
 fn useless(relative: &Path) -> bool {
-    let top = relative.iter().next().and_then(|name| name.to_str()).unwrap_or_default();
+    let top = relative
+        .iter()
+        .next()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
     // Programs and headers that Kbuild runs and reads.
     if matches!(top, "scripts" | "include") || relative.starts_with("tools/objtool/objtool") {
         return false;
     }
-    let name = relative.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let extension = relative.extension().and_then(|e| e.to_str()).unwrap_or_default();
-    matches!(extension, "o" | "a" | "ko" | "cmd" | "d" | "mod" | "order" | "bin" | "elf" | "relocs")
-        || name.ends_with(".mod.c")
-        || matches!(name, "bzImage" | "Image" | "vmlinux" | "vmlinux.unstripped" | "vmlinux.map")
+    let name = relative
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let extension = relative
+        .extension()
+        .and_then(|e| e.to_str())
+        .unwrap_or_default();
+    matches!(
+        extension,
+        "o" | "a" | "ko" | "cmd" | "d" | "mod" | "order" | "bin" | "elf" | "relocs"
+    ) || name.ends_with(".mod.c")
+        || matches!(
+            name,
+            "bzImage" | "Image" | "vmlinux" | "vmlinux.unstripped" | "vmlinux.map"
+        )
 }
 
 fn prune(top: &Path, relative: &Path) -> Result<()> {
@@ -387,8 +469,14 @@ pub fn kernel(
     let entry = cache.entry(&format!("kernel-{flavour}"), key, |partial, later| {
         let build = partial.join("build");
         fs::create_dir(&build)?;
-        let builder =
-            Builder { cache, tools, project, flavour, source, build };
+        let builder = Builder {
+            cache,
+            tools,
+            project,
+            flavour,
+            source,
+            build,
+        };
         match flavour {
             Flavour::Debian => builder.stock()?,
             _ => builder.own(&wished, partial)?,
@@ -399,12 +487,19 @@ pub fn kernel(
     })?;
     let release = fs::read_to_string(entry.join("release"))?;
     let (image, modules_root) = match flavour {
-        Flavour::Debian => {
-            (tools.path(&format!("/usr/lib/modules/{release}/vmlinuz")), tools.path("/"))
-        }
+        Flavour::Debian => (
+            tools.path(&format!("/usr/lib/modules/{release}/vmlinuz")),
+            tools.path("/"),
+        ),
         _ => (entry.join("bzImage"), entry.join("root")),
     };
-    Ok(Kernel { flavour, release, image, modules_root, build: entry.join("build") })
+    Ok(Kernel {
+        flavour,
+        release,
+        image,
+        modules_root,
+        build: entry.join("build"),
+    })
 }
 
 #[cfg(test)]
@@ -413,7 +508,8 @@ mod tests {
 
     #[test]
     fn fragments_are_verified() {
-        let fragment = "# a comment\nCONFIG_RUST=y\n# CONFIG_A is not set\nCONFIG_S=\"x=y\"\nCONFIG_M=m\n";
+        let fragment =
+            "# a comment\nCONFIG_RUST=y\n# CONFIG_A is not set\nCONFIG_S=\"x=y\"\nCONFIG_M=m\n";
         let good = "CONFIG_S=\"x=y\"\nCONFIG_RUST=y\nCONFIG_M=m\n";
         assert!(unmet(fragment, good).is_empty());
         let bad = "# CONFIG_RUST is not set\nCONFIG_A=y\nCONFIG_S=\"\"\nCONFIG_M=y\n";
@@ -431,6 +527,11 @@ mod tests {
     #[test]
     fn later_fragments_win() {
         let both = "CONFIG_LOCALVERSION=\"-a\"\nCONFIG_X=y\nCONFIG_LOCALVERSION=\"-b\"\n";
+        assert_eq!(merged(both), "CONFIG_X=y\nCONFIG_LOCALVERSION=\"-b\"\n");
+        assert_eq!(
+            merged("CONFIG_A=y\n# CONFIG_A is not set\n"),
+            "# CONFIG_A is not set\n"
+        );
         assert!(unmet(both, "CONFIG_LOCALVERSION=\"-b\"\nCONFIG_X=y\n").is_empty());
     }
 
@@ -463,7 +564,13 @@ mod tests {
         ] {
             assert!(!useless(Path::new(kept)), "{kept}");
         }
-        for gone in ["vmlinux", "vmlinux.o", "kernel/.fork.o.cmd", "rust/kernel.o", "arch/x86/boot/bzImage"] {
+        for gone in [
+            "vmlinux",
+            "vmlinux.o",
+            "kernel/.fork.o.cmd",
+            "rust/kernel.o",
+            "arch/x86/boot/bzImage",
+        ] {
             assert!(useless(Path::new(gone)), "{gone}");
         }
     }

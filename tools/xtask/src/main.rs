@@ -119,20 +119,50 @@ struct Session {
 
 impl Session {
     fn open() -> Result<Self> {
+        Self::open_and(|_| ())
+    }
+
+    /// For commands that start a VM.
+    fn open_for_vm() -> Result<Self> {
+        Self::open_and(host::build_ahead)
+    }
+
+    /// Opens it, and does something else at the same time.
+    fn open_and(meanwhile: impl FnOnce(&Project) + Send) -> Result<Self> {
         let project = Project::find()?;
         let cache = Cache::open()?;
-        let tools = Toolbox::open(&cache)?;
-        let source = kernel::source(&cache, &tools)?;
+        let (tools, source) = std::thread::scope(|scope| {
+            scope.spawn(|| meanwhile(&project));
+            let tools = Toolbox::open(&cache)?;
+            let source = kernel::source(&cache, &tools)?;
+            anyhow::Ok((tools, source))
+        })?;
         let generated = Generated::make(&cache, &tools, &project, &source)?;
-        Ok(Self { cache, tools, project, source, generated })
+        Ok(Self {
+            cache,
+            tools,
+            project,
+            source,
+            generated,
+        })
     }
 
     fn host(&self) -> Host<'_> {
-        Host { project: &self.project, cache: &self.cache, generated: &self.generated }
+        Host {
+            project: &self.project,
+            cache: &self.cache,
+            generated: &self.generated,
+        }
     }
 
     fn kernel(&self, flavour: Flavour) -> Result<Kernel> {
-        kernel::kernel(&self.cache, &self.tools, &self.project, &self.source, flavour)
+        kernel::kernel(
+            &self.cache,
+            &self.tools,
+            &self.project,
+            &self.source,
+            flavour,
+        )
     }
 
     fn driver(&self, kernel: &Kernel, extra: &[&str]) -> Result<PathBuf> {
@@ -142,11 +172,20 @@ impl Session {
     /// Makes all that a VM needs and writes the manifest.
     fn prepare(&self, flavour: Flavour, device: &str, guest: bool) -> Result<Ready> {
         let host = self.host();
-        let kernel = self.kernel(flavour)?;
-        let driver = self.driver(&kernel, &[])?;
-        let programs = host.programs()?;
-        let guest_root =
-            if guest { Some(guest::image(&self.cache, &self.tools)?) } else { None };
+        let (kernel, driver, programs) = std::thread::scope(|scope| {
+            let programs = scope.spawn(|| host.programs());
+            let kernel = self.kernel(flavour)?;
+            let driver = self.driver(&kernel, &[])?;
+            let programs = programs
+                .join()
+                .expect("the building thread does not panic")?;
+            anyhow::Ok((kernel, driver, programs))
+        })?;
+        let guest_root = if guest {
+            Some(guest::image(&self.cache, &self.tools)?)
+        } else {
+            None
+        };
         let path = self.project.manifest(flavour.name());
         Manifest {
             kernel: flavour,
@@ -163,7 +202,10 @@ impl Session {
         }
         .write(&path)?;
         say(format!("manifest: {}", self.project.short(&path)));
-        Ok(Ready { manifest: path, vm: programs.vm })
+        Ok(Ready {
+            manifest: path,
+            vm: programs.vm,
+        })
     }
 
     fn vm(&self, on: &On, default: Flavour, guest: bool, task: &str) -> Result<()> {
@@ -189,7 +231,13 @@ impl Session {
     fn rust_files(&self) -> Result<Vec<String>> {
         let list = output(
             Command::new("git")
-                .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"])
+                .args([
+                    "ls-files",
+                    "--cached",
+                    "--others",
+                    "--exclude-standard",
+                    "*.rs",
+                ])
                 .current_dir(&self.project.root),
         )?;
         let exists = |file: &&str| self.project.root.join(file).exists();
@@ -238,7 +286,8 @@ impl Session {
 
     fn kernel_clippy(&self, flavour: Flavour) -> Result<()> {
         let kernel = self.kernel(flavour)?;
-        self.driver(&kernel, &["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"]).map(drop)
+        self.driver(&kernel, &["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"])
+            .map(drop)
     }
 }
 
@@ -257,18 +306,25 @@ impl Ready {
 }
 
 fn test_everything() -> Result<()> {
-    let session = Session::open()?;
+    let session = Session::open_for_vm()?;
     let mut report = Report::default();
     report.stage("lint", || session.lint(Flavour::Debian));
     report.stage("host tests", || session.host().tests());
-    report.stage("host tests, AddressSanitizer", || session.host().sanitized());
+    report.stage("host tests, AddressSanitizer", || {
+        session.host().sanitized()
+    });
     report.stage("fuzz", || session.host().fuzz(5));
     for flavour in [Flavour::Test, Flavour::Debian, Flavour::Kasan] {
-        let on = On { kernel: Some(flavour), device: "model".to_owned() };
+        let on = On {
+            kernel: Some(flavour),
+            device: "model".to_owned(),
+        };
         if flavour != Flavour::Debian {
             report.stage(format!("KUnit, {flavour} kernel"), || session.kunit(&on));
         }
-        report.stage(format!("VM tests, {flavour} kernel"), || session.vm_test(&on, None, false));
+        report.stage(format!("VM tests, {flavour} kernel"), || {
+            session.vm_test(&on, None, false)
+        });
     }
     report.finish()
 }
@@ -290,30 +346,36 @@ fn run(task: Task) -> Result<()> {
             }
             foreground(project.cargo().arg("clean"))
         }
-        Task::Run(on) => Session::open()?.vm(&on, Flavour::Debian, false, "run"),
-        Task::Shell(on) => Session::open()?.vm(&on, Flavour::Debian, true, "shell"),
-        Task::Peer(on) => Session::open()?.vm(&on, Flavour::Debian, false, "peer"),
+        Task::Run(on) => Session::open_for_vm()?.vm(&on, Flavour::Debian, false, "run"),
+        Task::Shell(on) => Session::open_for_vm()?.vm(&on, Flavour::Debian, true, "shell"),
+        Task::Peer(on) => Session::open_for_vm()?.vm(&on, Flavour::Debian, false, "peer"),
         Task::Prepare(on) => {
-            let session = Session::open()?;
-            session.prepare(on.kernel.unwrap_or(Flavour::Debian), &on.device, false).map(drop)
+            let session = Session::open_for_vm()?;
+            session
+                .prepare(on.kernel.unwrap_or(Flavour::Debian), &on.device, false)
+                .map(drop)
         }
         Task::Kunit(on) => {
-            let session = Session::open()?;
+            let session = Session::open_for_vm()?;
             only("KUnit", || session.kunit(&on))
         }
         Task::VmTest { on, filter } => {
-            let session = Session::open()?;
-            only("VM tests", || session.vm_test(&on, filter.as_deref(), false))
+            let session = Session::open_for_vm()?;
+            only("VM tests", || {
+                session.vm_test(&on, filter.as_deref(), false)
+            })
         }
         Task::Soak(on) => {
-            let session = Session::open()?;
+            let session = Session::open_for_vm()?;
             only("VM tests, long", || session.vm_test(&on, None, true))
         }
         Task::HostTest => {
             let session = Session::open()?;
             let mut report = Report::default();
             report.stage("host tests", || session.host().tests());
-            report.stage("host tests, AddressSanitizer", || session.host().sanitized());
+            report.stage("host tests, AddressSanitizer", || {
+                session.host().sanitized()
+            });
             report.finish()
         }
         Task::Fuzz { seconds } => {
@@ -323,12 +385,19 @@ fn run(task: Task) -> Result<()> {
         Task::Bench => Session::open()?.host().bench(),
         Task::Lint(on) => {
             let session = Session::open()?;
-            only("lint", || session.lint(on.kernel.unwrap_or(Flavour::Debian)))
+            only("lint", || {
+                session.lint(on.kernel.unwrap_or(Flavour::Debian))
+            })
         }
         Task::Fmt => Session::open()?.rustfmt(false),
         Task::Intree => {
             let session = Session::open()?;
-            intree::build(&session.cache, &session.tools, &session.project, &session.source)
+            intree::build(
+                &session.cache,
+                &session.tools,
+                &session.project,
+                &session.source,
+            )
         }
         Task::Env => {
             let session = Session::open()?;
@@ -339,7 +408,9 @@ fn run(task: Task) -> Result<()> {
         }
         Task::Toolbox { argv } => {
             let session = Session::open()?;
-            let [program, args @ ..] = argv.as_slice() else { bail!("no command given") };
+            let [program, args @ ..] = argv.as_slice() else {
+                bail!("no command given")
+            };
             let program = program.to_str().context("the command is not UTF-8")?;
             let cwd = std::env::current_dir()?;
             let binds: [&Path; 3] = [session.cache.root(), &session.project.root, &cwd];

@@ -89,8 +89,14 @@ mod tests {
     fn devices() {
         assert_eq!(device("model").unwrap(), "model");
         assert_eq!(device("vfio:0000:3B:00.0").unwrap(), "vfio:0000:3b:00.0");
-        for bad in ["", "vfio:", "vfio:3b:00.0", "vfio:0000:3b:00", "0000:3b:00.0", "vfio:0000:3b:00.x"]
-        {
+        for bad in [
+            "",
+            "vfio:",
+            "vfio:3b:00.0",
+            "vfio:0000:3b:00",
+            "0000:3b:00.0",
+            "vfio:0000:3b:00.x",
+        ] {
             assert!(device(bad).unwrap_err().contains("expected"), "{bad}");
         }
     }
@@ -113,8 +119,7 @@ mod tests {
             device: "model".into(),
         };
         manifest.write(&path).unwrap();
-        let value: serde_json::Value =
-            serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let value: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         assert_eq!(value["kernel"], "test");
         assert!(value["guest_root"].is_null());
         assert_eq!(fs::read_dir(dir.path().join("sub")).unwrap().count(), 1);

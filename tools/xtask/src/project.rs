@@ -51,7 +51,8 @@ impl Project {
     /// `cargo` in the work tree.
     pub fn cargo(&self) -> Command {
         let mut cmd = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cmd.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
+        cmd.current_dir(&self.root)
+            .env("CARGO_TARGET_DIR", &self.target);
         // What `cargo run` set for this program must not leak into other crates.
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();

@@ -25,9 +25,17 @@ pub struct Tally {
 
 impl Tally {
     /// One check that passed.
-    pub const PASSED: Self = Self { passed: 1, failed: 0, skipped: 0 };
+    pub const PASSED: Self = Self {
+        passed: 1,
+        failed: 0,
+        skipped: 0,
+    };
     /// One check that failed.
-    pub const FAILED: Self = Self { passed: 0, failed: 1, skipped: 0 };
+    pub const FAILED: Self = Self {
+        passed: 0,
+        failed: 1,
+        skipped: 0,
+    };
 
     /// Reads the summary line of nextest, `cargo test`, or a plain
     /// `N passed, N failed`; None for any other line.
@@ -54,10 +62,14 @@ impl Tally {
         };
         let mut tally = Self::default();
         let mut known = false;
-        let words: Vec<&str> =
-            counts.split([' ', ',', ';', '(', ')']).filter(|word| !word.is_empty()).collect();
+        let words: Vec<&str> = counts
+            .split([' ', ',', ';', '(', ')'])
+            .filter(|word| !word.is_empty())
+            .collect();
         for pair in words.windows(2) {
-            let Ok(number) = pair[0].parse::<u64>() else { continue };
+            let Ok(number) = pair[0].parse::<u64>() else {
+                continue;
+            };
             match pair[1] {
                 "passed" => tally.passed += number,
                 // "N exec failed", "N timed out": as bad as a failed assertion.
@@ -133,11 +145,7 @@ pub fn run_tests(cmd: Command) -> Result<Tally> {
     run_tests_to(cmd, std::io::stdout(), std::io::stderr())
 }
 
-fn run_tests_to(
-    mut cmd: Command,
-    stdout: impl Write,
-    stderr: impl Write + Send,
-) -> Result<Tally> {
+fn run_tests_to(mut cmd: Command, stdout: impl Write, stderr: impl Write + Send) -> Result<Tally> {
     let program = cmd.get_program().to_string_lossy().into_owned();
     let mut child = cmd
         .stdin(Stdio::null())
@@ -154,13 +162,19 @@ fn run_tests_to(
         tally += errors.join().expect("the forwarding thread does not panic");
         tally
     });
-    let status = child.wait().with_context(|| format!("wait for {program}"))?;
+    let status = child
+        .wait()
+        .with_context(|| format!("wait for {program}"))?;
     if !status.success() && tally.failed == 0 {
-        say(format!("{program} ended with {status} without a failed test: counted as one"));
+        say(format!(
+            "{program} ended with {status} without a failed test: counted as one"
+        ));
         tally.failed = 1;
     }
     if status.success() && tally == Tally::default() {
-        say(format!("{program} ended well, but reported no test: counted as a failure"));
+        say(format!(
+            "{program} ended well, but reported no test: counted as a failure"
+        ));
         tally.failed = 1;
     }
     Ok(tally)
@@ -215,7 +229,11 @@ mod tests {
     use super::*;
 
     fn tally(passed: u64, failed: u64, skipped: u64) -> Option<Tally> {
-        Some(Tally { passed, failed, skipped })
+        Some(Tally {
+            passed,
+            failed,
+            skipped,
+        })
     }
 
     #[test]
@@ -246,7 +264,11 @@ mod tests {
 
     #[test]
     fn closing_line() {
-        let tally = Tally { passed: 3, failed: 0, skipped: 0 };
+        let tally = Tally {
+            passed: 3,
+            failed: 0,
+            skipped: 0,
+        };
         assert_eq!(tally.to_string(), "3 passed, 0 failed");
     }
 
@@ -260,7 +282,10 @@ mod tests {
     #[test]
     fn runners() {
         assert_eq!(shell("echo 2 passed, 0 failed"), tally(2, 0, 0).unwrap());
-        assert_eq!(shell("echo 2 passed, 1 failed >&2; exit 1"), tally(2, 1, 0).unwrap());
+        assert_eq!(
+            shell("echo 2 passed, 1 failed >&2; exit 1"),
+            tally(2, 1, 0).unwrap()
+        );
         assert_eq!(shell("echo error; exit 101"), Tally::FAILED);
         assert_eq!(shell("true"), Tally::FAILED);
     }

@@ -73,14 +73,19 @@ pub struct Toolbox {
 }
 
 /// Packages whose version is part of the key of a kernel build.
-const DECISIVE: [&str; 8] =
-    ["bindgen", "binutils", "clang", "gcc", "lld", "pahole", "rust-src", "rustc"];
+const DECISIVE: [&str; 8] = [
+    "bindgen", "binutils", "clang", "gcc", "lld", "pahole", "rust-src", "rustc",
+];
 
 /// Reads `Name Version` lines of dpkg-query for the decisive packages.
 fn toolchain(dpkg: &str) -> String {
     let mut lines: Vec<_> = dpkg
         .lines()
-        .filter(|line| line.split(' ').next().is_some_and(|name| DECISIVE.contains(&name)))
+        .filter(|line| {
+            line.split(' ')
+                .next()
+                .is_some_and(|name| DECISIVE.contains(&name))
+        })
         .collect();
     lines.sort_unstable();
     lines.join("\n")
@@ -90,15 +95,22 @@ fn toolchain(dpkg: &str) -> String {
 fn version_in(text: &str) -> Vec<u32> {
     text.split_whitespace()
         .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))
-        .map(|word| word.split(['.', '-', '+']).map_while(|n| n.parse().ok()).collect())
+        .map(|word| {
+            word.split(['.', '-', '+'])
+                .map_while(|n| n.parse().ok())
+                .collect()
+        })
         .unwrap_or_default()
 }
 
 /// What this host lacks to do without a toolbox; empty when it lacks nothing.
 fn host_lacks() -> Vec<String> {
     let mut lacks = Vec::new();
-    let programs: [(&str, &[u32]); 3] =
-        [("rustc", &[1, 85]), ("bindgen", &[0, 71, 1]), ("clang", &[17, 0, 1])];
+    let programs: [(&str, &[u32]); 3] = [
+        ("rustc", &[1, 85]),
+        ("bindgen", &[0, 71, 1]),
+        ("clang", &[17, 0, 1]),
+    ];
     for (program, least) in programs {
         let text = output(Command::new(program).arg("--version")).unwrap_or_default();
         let found = version_in(text.trim_start_matches(|c: char| !c.is_ascii_digit()));
@@ -111,7 +123,10 @@ fn host_lacks() -> Vec<String> {
         lacks.push("qemu-system-x86_64 with vfio-user-pci (11 or newer)".to_owned());
     }
     for (path, package) in [
-        (format!("/usr/src/linux-source-{SERIES}.tar.xz"), format!("linux-source-{SERIES}")),
+        (
+            format!("/usr/src/linux-source-{SERIES}.tar.xz"),
+            format!("linux-source-{SERIES}"),
+        ),
         (
             format!("/usr/src/linux-config-{SERIES}/config.amd64_none_amd64.xz"),
             format!("linux-config-{SERIES}"),
@@ -125,13 +140,19 @@ fn host_lacks() -> Vec<String> {
         }
     }
     if host_kernel().is_none() {
-        lacks.push(format!("linux-binary-{SERIES}.*-amd64 with its headers and modules"));
+        lacks.push(format!(
+            "linux-binary-{SERIES}.*-amd64 with its headers and modules"
+        ));
     }
     lacks
 }
 
 fn join(version: &[u32]) -> String {
-    version.iter().map(u32::to_string).collect::<Vec<_>>().join(".")
+    version
+        .iter()
+        .map(u32::to_string)
+        .collect::<Vec<_>>()
+        .join(".")
 }
 
 /// The stock kernel of the series that is installed on this host.
@@ -160,7 +181,10 @@ fn host_kernel() -> Option<KernelPackages> {
 /// The path of this program, also after cargo has replaced it while it runs.
 fn this_program() -> PathBuf {
     let path = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("xtask"));
-    match path.to_str().and_then(|text| text.strip_suffix(" (deleted)")) {
+    match path
+        .to_str()
+        .and_then(|text| text.strip_suffix(" (deleted)"))
+    {
         Some(text) => PathBuf::from(text),
         None => path,
     }
@@ -185,8 +209,15 @@ impl Toolbox {
         if lacks.is_empty() {
             let kernel = host_kernel().context("the host's kernel packages went away")?;
             let dpkg = output(Command::new("dpkg-query").args(["-W", DPKG_FORMAT]))?;
-            let contents = Contents { kernel, toolchain: toolchain(&dpkg) };
-            return Ok(Self { root: PathBuf::from("/"), rights: None, contents });
+            let contents = Contents {
+                kernel,
+                toolchain: toolchain(&dpkg),
+            };
+            return Ok(Self {
+                root: PathBuf::from("/"),
+                rights: None,
+                contents,
+            });
         }
         let lacks = lacks.join(", ");
         if choice == "never" {
@@ -199,7 +230,11 @@ impl Toolbox {
             .map_err(anyhow::Error::from)
             .and_then(|json| Ok(serde_json::from_slice(&json)?))
             .with_context(|| format!("read {}; `make clean-cache` starts anew", meta.display()))?;
-        Ok(Self { root: entry.join("root"), rights: Some(rights), contents })
+        Ok(Self {
+            root: entry.join("root"),
+            rights: Some(rights),
+            contents,
+        })
     }
 
     fn build(cache: &Cache, rights: Rights) -> Result<PathBuf> {
@@ -216,9 +251,15 @@ impl Toolbox {
             let lists = partial.join("apt");
             let kernel = choose_kernel(&archive.packages(&lists, &log)?)?;
             fs::remove_dir_all(&lists)?;
-            say(format!("toolbox: stock kernel {} ({})", kernel.release, kernel.version));
-            let mut include: Vec<String> =
-                PACKAGES.iter().chain(BACKPORTS).map(|p| (*p).to_owned()).collect();
+            say(format!(
+                "toolbox: stock kernel {} ({})",
+                kernel.release, kernel.version
+            ));
+            let mut include: Vec<String> = PACKAGES
+                .iter()
+                .chain(BACKPORTS)
+                .map(|p| (*p).to_owned())
+                .collect();
             include.extend(kernel.names());
             let preferences = partial.join("backports");
             fs::write(
@@ -240,10 +281,21 @@ impl Toolbox {
             }
             .run(&root)?;
             fs::remove_file(&preferences)?;
-            let mut contents = Contents { kernel, toolchain: String::new() };
-            let inside = Self { root: root.clone(), rights: Some(rights), contents: contents.clone() };
-            let dpkg =
-                output(&mut inside.command("dpkg-query", Path::new("/"), &[], &["-W", DPKG_FORMAT]))?;
+            let mut contents = Contents {
+                kernel,
+                toolchain: String::new(),
+            };
+            let inside = Self {
+                root: root.clone(),
+                rights: Some(rights),
+                contents: contents.clone(),
+            };
+            let dpkg = output(&mut inside.command(
+                "dpkg-query",
+                Path::new("/"),
+                &[],
+                &["-W", DPKG_FORMAT],
+            ))?;
             contents.toolchain = toolchain(&dpkg);
             output(&mut inside.command(
                 "depmod",
@@ -251,7 +303,10 @@ impl Toolbox {
                 &[],
                 &[contents.kernel.release.as_str()],
             ))?;
-            fs::write(partial.join("contents.json"), serde_json::to_vec_pretty(&contents)?)?;
+            fs::write(
+                partial.join("contents.json"),
+                serde_json::to_vec_pretty(&contents)?,
+            )?;
             Ok(())
         })
     }
@@ -291,7 +346,10 @@ impl Toolbox {
                 cmd.arg("--").arg(program);
                 // Nothing of the host's set-up reaches the compilers.
                 cmd.env_clear();
-                cmd.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+                cmd.env(
+                    "PATH",
+                    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                );
                 cmd.env("HOME", "/root");
                 cmd
             }
@@ -377,7 +435,10 @@ impl Bootstrap<'_> {
             cmd.arg(format!("--dpkgopt={option}"));
         }
         if let Some(file) = self.preferences {
-            cmd.arg(format!("--setup-hook=copy-in {} /etc/apt/preferences.d", file.display()));
+            cmd.arg(format!(
+                "--setup-hook=copy-in {} /etc/apt/preferences.d",
+                file.display()
+            ));
         }
         cmd.arg(format!("--include={}", self.include.join(",")));
         cmd.arg(self.suites[0]).arg(output);
@@ -394,7 +455,8 @@ impl Bootstrap<'_> {
         if self.rights == Rights::Userns {
             fs::create_dir(target)?;
             let mut cmd = Rights::Userns.unshare();
-            cmd.args(["tar", "--extract", "--exclude=./dev/*", "--file"]).arg(&tar);
+            cmd.args(["tar", "--extract", "--exclude=./dev/*", "--file"])
+                .arg(&tar);
             cmd.arg("--directory").arg(target);
             Step {
                 what: "unpacking it",
@@ -431,8 +493,11 @@ pub fn need_mmdebstrap(log: &Path) -> Result<()> {
     }
     let install = "apt-get -q -y --no-install-recommends install mmdebstrap debian-archive-keyring";
     let mut cmd = Command::new("sh");
-    cmd.args(["-c", &format!("{install} || {{ apt-get -q update && {install}; }}")])
-        .env("DEBIAN_FRONTEND", "noninteractive");
+    cmd.args([
+        "-c",
+        &format!("{install} || {{ apt-get -q update && {install}; }}"),
+    ])
+    .env("DEBIAN_FRONTEND", "noninteractive");
     Step {
         what: "toolbox: installing mmdebstrap on this host",
         usual: Duration::from_secs(15),
@@ -448,7 +513,10 @@ mod tests {
 
     #[test]
     fn versions() {
-        assert_eq!(version_in("1.85.1 (4eb161250 2025-03-15) (built from a source)"), [1, 85, 1]);
+        assert_eq!(
+            version_in("1.85.1 (4eb161250 2025-03-15) (built from a source)"),
+            [1, 85, 1]
+        );
         assert_eq!(version_in("7.3.4+deb13-amd64"), [7, 3, 4]);
         assert_eq!(version_in(""), [0u32; 0]);
         assert!(version_in("7.3.10+deb13-amd64") > version_in("7.3.9+deb13-amd64"));

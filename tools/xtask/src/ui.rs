@@ -25,7 +25,10 @@ static HIDDEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Hides `text` in everything that is printed from a log.
 pub fn hide(text: &str) {
     if !text.is_empty() {
-        HIDDEN.lock().expect("no panic while held").push(text.to_owned());
+        HIDDEN
+            .lock()
+            .expect("no panic while held")
+            .push(text.to_owned());
     }
 }
 
@@ -173,7 +176,10 @@ pub fn foreground(cmd: &mut Command) -> Result<()> {
         .status()
         .with_context(|| format!("start {}", cmd.get_program().to_string_lossy()))?;
     if !status.success() {
-        bail!("{} ended with {status}", cmd.get_program().to_string_lossy());
+        bail!(
+            "{} ended with {status}",
+            cmd.get_program().to_string_lossy()
+        );
     }
     Ok(())
 }
@@ -202,7 +208,10 @@ mod tests {
         let mut cmd = Command::new("sh");
         cmd.args(["-c", "echo out; echo err >&2; exit 3"]);
         let message = step.run(cmd).unwrap_err().to_string();
-        assert!(message.contains("a step failed") && message.contains("look here"), "{message}");
+        assert!(
+            message.contains("a step failed") && message.contains("look here"),
+            "{message}"
+        );
         let log = fs::read_to_string(&log).unwrap();
         assert!(log.contains("out\n") && log.contains("err\n"), "{log}");
     }
@@ -210,6 +219,9 @@ mod tests {
     #[test]
     fn private_addresses_are_hidden() {
         hide("mirror.example.test");
-        assert_eq!(redact("E: http://mirror.example.test/x"), "E: http://<mirror>/x");
+        assert_eq!(
+            redact("E: http://mirror.example.test/x"),
+            "E: http://<mirror>/x"
+        );
     }
 }
