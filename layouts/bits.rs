@@ -79,7 +79,7 @@ pub fn set(bytes: &mut [u8], offset: usize, width: usize, value: u64) -> Option<
 #[inline(always)]
 fn field_end(bytes: &[u8], offset: usize, width: usize) -> Option<usize> {
     let end = offset.checked_add(width)?;
-    (width >= 1 && width <= 64 && end.div_ceil(8) <= bytes.len()).then_some(end)
+    ((1..=64).contains(&width) && end.div_ceil(8) <= bytes.len()).then_some(end)
 }
 
 /// The number with the low `width` (1 to 64) bits set.
@@ -443,6 +443,8 @@ pub struct Description {
     pub len: usize,
     /// Its declared fields, without those after the fixed part.
     pub fields: &'static [Field],
+    /// The member that follows the fixed part, in any number.
+    pub tail: Option<&'static str>,
 }
 
 impl Description {

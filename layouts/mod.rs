@@ -19,7 +19,7 @@ pub mod own;
 pub mod registers;
 pub mod segment;
 
-/// Output of bindgen for [`ifc_helper.h`], made at build time; nothing else is in here.
+/// Output of bindgen for `ifc_helper.h`, made at build time; nothing else is in here.
 ///
 /// Only the macros use it.
 #[allow(

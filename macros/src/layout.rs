@@ -612,6 +612,12 @@ impl Layout {
                 );
             }
         });
+        let tail = self
+            .fields
+            .iter()
+            .find(|field| matches!(field.kind, Kind::Tail(_)))
+            .map(Field::c_path)
+            .map_or_else(|| quote!(None), |name| quote!(Some(#name)));
         let fixed: Vec<&Field> = self
             .fields
             .iter()
@@ -664,6 +670,7 @@ impl Layout {
                     unit: #unit,
                     len: Self::LEN,
                     fields: &[#(Self::#fixed_constants),*],
+                    tail: #tail,
                 };
 
                 #(#constants)*

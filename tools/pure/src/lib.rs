@@ -32,6 +32,7 @@ pub mod cmdif {
 #[path = "../../../eq"]
 pub mod eq {
     pub mod eqe;
+    pub mod mask;
     pub mod ring;
 }
 
