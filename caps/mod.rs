@@ -59,13 +59,13 @@ fn query(cmd: &Interface<'_>, cap: CapType, which: Which) -> Result<KBox<Page>, 
         fault: os(ENOMEM),
     };
     let mut input = QueryHcaCapIn::new();
-    let mut output =
-        KVec::from_elem(0, QueryHcaCapOut::LEN, GFP_KERNEL).map_err(no_memory)?;
+    let mut output = KVec::from_elem(0, QueryHcaCapOut::LEN, GFP_KERNEL).map_err(no_memory)?;
     cmd.exec_raw(id, Class::Regular, input.as_bytes_mut(), &mut output)?;
-    let mut page: KBox<Page> = KBox::init(pin_init::init_zeroed(), GFP_KERNEL).map_err(|_| CommandError {
-        id,
-        fault: os(ENOMEM),
-    })?;
+    let mut page: KBox<Page> =
+        KBox::init(pin_init::init_zeroed(), GFP_KERNEL).map_err(|_| CommandError {
+            id,
+            fault: os(ENOMEM),
+        })?;
     if let Some(reply) = QueryHcaCapOut::of(&output) {
         page.copy_from_slice(reply.capability());
     }
@@ -80,11 +80,10 @@ fn set(cmd: &Interface<'_>, cap: CapType, page: &Page) -> Result<(), CommandErro
         op_mod: cap.op_mod(false),
         uid: 0,
     };
-    let mut input =
-        KVec::from_elem(0, SetHcaCapIn::LEN, GFP_KERNEL).map_err(|_| CommandError {
-            id,
-            fault: os(ENOMEM),
-        })?;
+    let mut input = KVec::from_elem(0, SetHcaCapIn::LEN, GFP_KERNEL).map_err(|_| CommandError {
+        id,
+        fault: os(ENOMEM),
+    })?;
     if let Some(mut request) = SetHcaCapIn::of_mut(&mut input) {
         request.capability_mut().copy_from_slice(page);
     }

@@ -188,6 +188,9 @@ mod tests {
             Some(())
         );
         assert!(atomic(&mut page, &max));
-        assert_eq!(AtomicCaps::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(&page), Some(1));
+        assert_eq!(
+            AtomicCaps::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(&page),
+            Some(1)
+        );
     }
 }

@@ -167,10 +167,7 @@ impl<'a> Interface<'a> {
         let table = SlotTable::new(count).ok_or(EINVAL)?;
         let mut done = KVec::with_capacity(count, GFP_KERNEL)?;
         for _ in 0..count {
-            done.push(
-                KBox::pin_init(Completion::new(), GFP_KERNEL)?,
-                GFP_KERNEL,
-            )?;
+            done.push(KBox::pin_init(Completion::new(), GFP_KERNEL)?, GFP_KERNEL)?;
         }
         let queue = DmaBuf::new(dev, 1)?;
         let stats = Arc::pin_init(Stats::new(), GFP_KERNEL)?;
@@ -518,7 +515,7 @@ impl<'a> Interface<'a> {
         if let Some(recover) = recover {
             recover.poll();
         }
-        if self.state(slot) == Some(Slot::Done) || self.look(slot) {
+        if self.look(slot) {
             dev_warn!(
                 self.dev,
                 "command slot {slot}: recovered after timeout, its event or interrupt was lost\n"
@@ -557,9 +554,12 @@ impl<'a> Interface<'a> {
         usize::from(slot) * self.stride
     }
 
-    /// Whether the device has given the descriptor back; if so, marks the slot as done.
+    /// Whether the command is done, by the descriptor or because an event said so before.
     fn look(&self, slot: u8) -> bool {
-        self.given_back(slot) && self.slots.lock().table.complete(slot) == Completed::Wanted
+        if self.given_back(slot) {
+            self.slots.lock().table.complete(slot);
+        }
+        self.state(slot) == Some(Slot::Done)
     }
 
     fn given_back(&self, slot: u8) -> bool {

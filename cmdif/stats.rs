@@ -39,11 +39,7 @@ pub(crate) struct Stats {
 impl Stats {
     pub(super) fn new() -> impl PinInit<Self, Error> {
         pin_init::pin_init_scope(|| {
-            let table = KVec::from_elem(
-                Operation::default(),
-                Opcode::ALL.len() + 1,
-                GFP_KERNEL,
-            )?;
+            let table = KVec::from_elem(Operation::default(), Opcode::ALL.len() + 1, GFP_KERNEL)?;
             Ok(try_pin_init!(Self {
                 operations <- new_spinlock!(table, "mlx5_rs_command_stats"),
             }? Error))
@@ -88,7 +84,9 @@ impl Stats {
             }
             let (code, name) = Opcode::ALL
                 .get(index)
-                .map_or((Opcode(0), "(without a name)"), |(code, name)| (*code, *name));
+                .map_or((Opcode(0), "(without a name)"), |(code, name)| {
+                    (*code, *name)
+                });
             write!(
                 f,
                 "{name:<28} {:#06x} {:>10} {:>8} {:>10} {:>10}",

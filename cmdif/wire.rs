@@ -277,10 +277,7 @@ mod tests {
     fn delivery_comes_before_all_else() {
         let mut bytes = [0; DESCRIPTOR];
         bytes[OWNER_OFFSET] = 0x2 << 1;
-        assert_eq!(
-            reply_head(&bytes, 1),
-            Err(Fault::Delivery(Delivery::TOKEN))
-        );
+        assert_eq!(reply_head(&bytes, 1), Err(Fault::Delivery(Delivery::TOKEN)));
         bytes[OWNER_OFFSET] = 0;
         assert_eq!(
             reply_head(&bytes, 1),

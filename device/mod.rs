@@ -319,7 +319,10 @@ impl<'a> Hca<'a> {
             cmdif::register::access(&cmd, RegisterId::DTOR, Access::Read, &mut dtor)
                 .step("timeouts")?;
             let ms = dtor.reclaim_pages_to().milliseconds();
-            if let Some(ms) = ms.and_then(|ms| u32::try_from(ms).ok()).filter(|ms| *ms != 0) {
+            if let Some(ms) = ms
+                .and_then(|ms| u32::try_from(ms).ok())
+                .filter(|ms| *ms != 0)
+            {
                 held_pages.set_reclaim_ms(ms);
             }
         }
@@ -419,10 +422,8 @@ impl<'a> Hca<'a> {
             held_pages.count(),
             held_pages.count() * 4
         );
-        let debugfs = Self::debugfs(
-            bound, identity, caps, &cmd, &held_pages, &vectors, &maker,
-        )
-        .step("debugfs")?;
+        let debugfs = Self::debugfs(bound, identity, caps, &cmd, &held_pages, &vectors, &maker)
+            .step("debugfs")?;
 
         Ok(Self {
             _debugfs: debugfs,
@@ -517,7 +518,11 @@ impl<'a> Hca<'a> {
             writeln!(f, "command_slots_busy {busy}")?;
             writeln!(f, "command_slots_orphaned {orphans}")?;
             writeln!(f, "command_spurious_completions {spurious}")?;
-            let mode = if state.uses_events() { "events" } else { "polling" };
+            let mode = if state.uses_events() {
+                "events"
+            } else {
+                "polling"
+            };
             writeln!(f, "command_mode {mode}")?;
             writeln!(f, "command_timeout_ms {}", state.timeout_ms())
         })?;

@@ -80,7 +80,10 @@ mod tests {
             | 1 << 0x14;
         assert_eq!(asynchronous(&CmdHcaCap::view(&page)), [BASE, 0, 0, 0]);
         assert_eq!(CmdHcaCap::DCT.set(&mut page, 1), Some(()));
-        assert_eq!(CmdHcaCap::GENERAL_NOTIFICATION_EVENT.set(&mut page, 1), Some(()));
+        assert_eq!(
+            CmdHcaCap::GENERAL_NOTIFICATION_EVENT.set(&mut page, 1),
+            Some(())
+        );
         assert_eq!(
             asynchronous(&CmdHcaCap::view(&page)),
             [BASE | 1 << 0x1c | 1 << 0x22, 0, 0, 0]

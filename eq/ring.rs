@@ -21,10 +21,7 @@ pub struct Ring {
 impl Ring {
     /// The start of a new ring, or `None` if `log_entries` does not fit the device's 24-bit index.
     pub fn new(log_entries: u8) -> Option<Self> {
-        (log_entries < 24).then_some(Self {
-            ci: 0,
-            log_entries,
-        })
+        (log_entries < 24).then_some(Self { ci: 0, log_entries })
     }
 
     /// Entries in the ring.
@@ -99,11 +96,17 @@ mod tests {
 
     #[test]
     fn doorbell_has_24_bits_of_index() {
-        let mut ring = Ring { ci: 0x00ff_ffff, log_entries: 4 };
+        let mut ring = Ring {
+            ci: 0x00ff_ffff,
+            log_entries: 4,
+        };
         assert_eq!(ring.doorbell(0xab), 0xabff_ffff);
         ring.advance();
         assert_eq!(ring.doorbell(0xab), 0xab00_0000);
-        let mut ring = Ring { ci: u32::MAX, log_entries: 4 };
+        let mut ring = Ring {
+            ci: u32::MAX,
+            log_entries: 4,
+        };
         assert!(ring.is_ours(1));
         ring.advance();
         assert!(ring.is_ours(0));

@@ -93,7 +93,11 @@ pub(crate) struct Function {
 
 impl fmt::Display for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.embedded_cpu { "ec function" } else { "function" };
+        let kind = if self.embedded_cpu {
+            "ec function"
+        } else {
+            "function"
+        };
         write!(f, "{kind} {}", self.id)
     }
 }
@@ -157,7 +161,7 @@ struct Counters {
 }
 
 /// All pages of a device.
-#[pin_data]
+#[pin_data(PinnedDrop)]
 pub(crate) struct Pages<'a> {
     dev: &'a Device<Bound>,
     cmd: Arc<Interface<'a>>,
@@ -313,8 +317,7 @@ impl<'a> Pages<'a> {
         // Firmware never takes address 0: such a page is kept while another is allocated.
         let mut page_0 = None;
         while fresh.len() < n as usize {
-            let page =
-                CoherentHandle::alloc(self.dev, DEVICE_PAGE, GFP_KERNEL | __GFP_NOWARN)?;
+            let page = CoherentHandle::alloc(self.dev, DEVICE_PAGE, GFP_KERNEL | __GFP_NOWARN)?;
             let addr = page.dma_address();
             if addr == 0 {
                 page_0 = Some(page);
@@ -549,12 +552,14 @@ impl<'a> Pages<'a> {
     }
 }
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        if self.count != 0 {
-            pr_warn!(
-                "{} pages that firmware did not return are freed: the device cannot write any more\n",
-                self.count
+#[pinned_drop]
+impl PinnedDrop for Pages<'_> {
+    fn drop(self: Pin<&mut Self>) {
+        let left = self.count();
+        if left != 0 {
+            dev_warn!(
+                self.dev,
+                "{left} pages that firmware did not return are freed, now that it cannot write\n"
             );
         }
     }
@@ -620,8 +625,5 @@ pub(crate) fn serve_events<'a>(
         pages: pages.clone(),
         worker,
     };
-    dispatcher.subscribe(
-        EventType::PAGE_REQUEST,
-        Arc::new(requests, GFP_KERNEL)?,
-    )
+    dispatcher.subscribe(EventType::PAGE_REQUEST, Arc::new(requests, GFP_KERNEL)?)
 }

@@ -63,9 +63,7 @@ pub fn may_give(held: u32, more: u32) -> bool {
 pub fn batches(n: u32) -> impl Iterator<Item = u32> {
     let full = n / BATCH;
     let rest = n % BATCH;
-    (0..full)
-        .map(|_| BATCH)
-        .chain((rest != 0).then_some(rest))
+    (0..full).map(|_| BATCH).chain((rest != 0).then_some(rest))
 }
 
 /// Why a page address from the device is refused.
@@ -92,7 +90,9 @@ impl fmt::Display for BadReturn {
                 f,
                 "fw returned {got} pages, driver asked {asked} => corruption"
             ),
-            Self::NotHeld { addr } => write!(f, "fw returned page {addr:#x}, which it does not hold"),
+            Self::NotHeld { addr } => {
+                write!(f, "fw returned page {addr:#x}, which it does not hold")
+            }
         }
     }
 }
@@ -162,6 +162,9 @@ mod tests {
     fn returned_more_than_asked() {
         assert_eq!(check_count(3, 3), Ok(3));
         assert_eq!(check_count(3, 0), Ok(0));
-        assert_eq!(check_count(3, 4), Err(BadReturn::TooMany { asked: 3, got: 4 }));
+        assert_eq!(
+            check_count(3, 4),
+            Err(BadReturn::TooMany { asked: 3, got: 4 })
+        );
     }
 }

@@ -170,10 +170,7 @@ impl<'a> Segment<'a> {
     /// device: the write is ordered after it.
     pub(crate) fn ring_command(&self, slot: u8) -> Result {
         let vector = 1_u32.checked_shl(slot.into()).ok_or(EINVAL)?;
-        self.set_word(
-            InitialSeg::COMMAND_DOORBELL_VECTOR.in_word().offset,
-            vector,
-        )
+        self.set_word(InitialSeg::COMMAND_DOORBELL_VECTOR.in_word().offset, vector)
     }
 
     /// Whether this is the function of the embedded CPU (DPU side).
