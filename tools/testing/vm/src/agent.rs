@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 /// How often a greeting is sent until it is answered.
 const GREETING_PERIOD: Duration = Duration::from_secs(10);
 
+/// Largest file that is read as a whole.
+const MAX_FILE: usize = 64 << 20;
+
 /// Why the guest did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
@@ -267,20 +270,32 @@ impl Agent {
         self.call(call, Duration::from_secs(10) + self.slack)
     }
 
-    /// Reads a whole file of at most [`MAX_DATA`] bytes.
+    /// Reads a whole file of at most [`MAX_FILE`] bytes.
     ///
     /// # Errors
     ///
     /// See [`GuestError`].
     pub fn read(&self, path: &str) -> Result<Vec<u8>, GuestError> {
-        let call = Call::ReadFile {
-            path: path.into(),
-            offset: 0,
-            max: MAX_DATA as u32,
-        };
-        match self.quick(call)? {
-            Reply::Data { data, end: true } => Ok(data),
-            other => Err(GuestError::Unexpected(format!("{path}: {other:?}"))),
+        let mut all = Vec::new();
+        loop {
+            let call = Call::ReadFile {
+                path: path.into(),
+                offset: all.len() as u64,
+                max: MAX_DATA as u32,
+            };
+            match self.quick(call)? {
+                Reply::Data { data, end } => {
+                    all.extend_from_slice(&data);
+                    if end {
+                        return Ok(all);
+                    }
+                }
+                other => return Err(GuestError::Unexpected(format!("{path}: {other:?}"))),
+            }
+            if all.len() > MAX_FILE {
+                let text = format!("{path} has more than {MAX_FILE} bytes");
+                return Err(GuestError::Unexpected(text));
+            }
         }
     }
 

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Tests that run in a virtual machine, on the kernel that the manifest in
+//! `MLX5RS_MANIFEST` describes. Which tests there are depends on that kernel.
+
+mod channel;
+
+use anyhow::Result;
+use libtest_mimic::{Arguments, Failed, Trial};
+use mlx5_vm::keeper;
+use mlx5_vm::manifest::{DeviceKind, Kernel, Manifest, VARIABLE};
+use mlx5_vm::qemu::Hardware;
+use mlx5_vm::vm::{with, Boot, Vm};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// All kernels.
+const ALL: &[Kernel] = &[Kernel::Test, Kernel::Debian, Kernel::Kasan];
+/// The small kernel with lockdep, where most tests run.
+const TEST: &[Kernel] = &[Kernel::Test];
+
+/// One test.
+struct Test {
+    name: &'static str,
+    kernels: &'static [Kernel],
+    run: fn(&Lab) -> Result<()>,
+}
+
+/// Where a test finds its guests.
+struct Lab {
+    manifest: Manifest,
+    test: &'static str,
+}
+
+/// The guest that tests share.
+fn shared() -> Boot {
+    Boot {
+        cmdline: vec!["kunit.enable=0".into()],
+        modules: vec!["mlx5_core".into()],
+        hardware: Hardware {
+            ports: 12,
+            ..Hardware::default()
+        },
+        ..Boot::default()
+    }
+}
+
+impl Lab {
+    /// A guest that other tests have used and will use.
+    fn borrow(&self) -> Result<Vm> {
+        let program = Path::new(env!("CARGO_BIN_EXE_mlx5-vm"));
+        keeper::borrow(&self.manifest, self.test, &shared(), program)
+    }
+
+    /// Runs `body` in a shared guest.
+    fn shared(&self, body: impl FnOnce(&mut Vm) -> Result<()>) -> Result<()> {
+        with(self.borrow()?, body)
+    }
+}
+
+fn tests() -> impl Iterator<Item = &'static Test> {
+    [channel::TESTS].into_iter().flatten()
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Guests are heavy, and emulated.
+    arguments.test_threads = Some(1);
+    let manifest = match std::env::var_os(VARIABLE) {
+        None => {
+            eprintln!("no VM tests: {VARIABLE} is not set (`make vm-test` sets it)");
+            None
+        }
+        Some(_) => match Manifest::from_env() {
+            Ok(manifest) => Some(Arc::new(manifest)),
+            Err(error) => {
+                eprintln!("{error:#}");
+                return ExitCode::FAILURE;
+            }
+        },
+    };
+    let trials = manifest.iter().flat_map(|manifest| {
+        // On a real card, faults cannot be injected.
+        let model = manifest.device == DeviceKind::Model;
+        tests()
+            .filter(move |test| model && test.kernels.contains(&manifest.kernel))
+            .map(|test| {
+                let lab = Lab {
+                    manifest: Manifest::clone(manifest),
+                    test: test.name,
+                };
+                Trial::test(test.name, move || {
+                    (test.run)(&lab).map_err(|error| Failed::from(format!("{error:#}")))
+                })
+            })
+    });
+    let trials = trials.collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
