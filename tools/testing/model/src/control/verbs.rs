@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What each verb does.
+
+use std::time::Duration;
+use std::time::Instant;
+
+use serde::Serialize;
+use serde_json::json;
+use serde_json::Value;
+
+use crate::bar::initseg::Initializing;
+use crate::cmdif::status::Delivery;
+use crate::cmdif::status::Status as CommandStatus;
+use crate::device::Device;
+use crate::eq::Event;
+use crate::eq::DATA_SIZE;
+use crate::faults::Action;
+use crate::faults::Fault;
+use crate::ifc;
+use crate::pci;
+
+use super::request::number;
+use super::request::Request;
+use super::types;
+
+/// Most events or interrupts that one request may cause.
+const MAX_COUNT: u32 = 1 << 20;
+
+/// What to do after a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// Go on.
+    Continue,
+    /// End the process.
+    Quit,
+}
+
+/// Carries out a line and returns the reply.
+pub fn execute(device: &mut Device, connected: bool, line: &str) -> (Value, After) {
+    let mut after = After::Continue;
+    let reply = Request::parse(line).and_then(|r| run(device, connected, r, &mut after));
+    let reply = match reply {
+        Ok(mut value) => {
+            if let Some(map) = value.as_object_mut() {
+                map.insert("ok".into(), true.into());
+            }
+            value
+        }
+        Err(error) => json!({ "ok": false, "error": error }),
+    };
+    (reply, after)
+}
+
+fn value(reply: impl Serialize) -> Result<Value, String> {
+    serde_json::to_value(reply).map_err(|e| format!("reply: {e}"))
+}
+
+fn run(
+    device: &mut Device,
+    connected: bool,
+    mut r: Request,
+    after: &mut After,
+) -> Result<Value, String> {
+    match r.verb.as_str() {
+        "status" => {
+            r.finish()?;
+            value(status(device, connected))
+        }
+        "commands" => {
+            let since = r.number("since")?.unwrap_or(0);
+            r.finish()?;
+            value(types::Commands {
+                total: device.log.total(),
+                commands: device.log.since(since).cloned().collect(),
+            })
+        }
+        "violations" => {
+            let clear = r.word("clear");
+            r.finish()?;
+            let reply = types::Violations {
+                count: device.checks.count(),
+                violations: device.checks.list().to_vec(),
+            };
+            if clear {
+                device.checks.clear();
+            }
+            value(reply)
+        }
+        "fault" => {
+            let fault = fault(&mut r)?;
+            r.finish()?;
+            device.faults.add(fault);
+            value(types::Done {})
+        }
+        "faults" => {
+            let clear = r.word("clear");
+            r.finish()?;
+            if !clear {
+                return value(types::Faults { faults: device.faults.view() });
+            }
+            device.faults.clear();
+            let released = device.release(|a| a == Action::Never);
+            value(types::Released { released })
+        }
+        "release" => {
+            r.finish()?;
+            let released = device.release(|a| a == Action::Hold);
+            value(types::Released { released })
+        }
+        "cap" => {
+            let (page, field) = (r.need("page")?, r.need("field")?);
+            let (cur, max) = (r.number("cur")?, r.number("max")?);
+            r.finish()?;
+            device.caps.set_field(&page, &field, cur, max)?;
+            let (cur, max) = device.caps.field(&page, &field)?;
+            value(types::Cap { cur, max })
+        }
+        "pages" => {
+            let check = r.word("check");
+            let (boot, init, regular) = (r.number("boot")?, r.number("init")?, r.number("regular")?);
+            r.finish()?;
+            let w = &mut device.wanted;
+            w.boot = boot.unwrap_or(w.boot);
+            w.init = init.unwrap_or(w.init);
+            w.regular = regular.unwrap_or(w.regular);
+            if check {
+                let functions = device.hca.pages.functions.values();
+                let all: Vec<u64> = functions.flat_map(|f| f.given.keys().copied()).collect();
+                device.check_pages(&all);
+            }
+            value(pages(device))
+        }
+        "page_request" => {
+            let function = r.number("function")?.unwrap_or(0);
+            let ec = r.number::<u8>("ec")?.unwrap_or(0) != 0;
+            let release_all = r.number::<u8>("release_all")?.unwrap_or(0) != 0;
+            let npages = r.number::<i32>("npages")?;
+            r.finish()?;
+            let npages = match npages {
+                Some(n) => n,
+                None if release_all => 0,
+                None => return Err("page_request: npages=... or release_all=1 is missing".into()),
+            };
+            if !device.request_pages(ec, function, npages, release_all) {
+                return Err("no EQ takes page request events (type 0xb)".into());
+            }
+            value(types::Done {})
+        }
+        "event" => {
+            event(device, &mut r)?;
+            r.finish()?;
+            value(types::Done {})
+        }
+        "irq" => {
+            let vector: u16 = number(&r.need("vector")?)?;
+            let count = r.number::<u32>("count")?.unwrap_or(1).min(MAX_COUNT);
+            r.finish()?;
+            if vector >= pci::VECTORS {
+                return Err(format!("vector {vector}: there are {}", pci::VECTORS));
+            }
+            (0..count).for_each(|_| device.raise(vector));
+            value(types::Done {})
+        }
+        "initializing" => {
+            let (hold, ms) = (r.number::<u8>("hold")?, r.number::<u64>("ms")?);
+            r.finish()?;
+            device.seg.initializing = match (hold, ms) {
+                (None, Some(ms)) => Initializing::Until(Instant::now() + Duration::from_millis(ms)),
+                (Some(0), None) => Initializing::Done,
+                (Some(_), None) => Initializing::Held,
+                _ => return Err("initializing: one of hold=0, hold=1, ms=N".into()),
+            };
+            value(types::Done {})
+        }
+        "initseg" => {
+            let field = r.need("field")?;
+            let new = number(&r.need("value")?)?;
+            r.finish()?;
+            device.seg.set(&field, new)?;
+            value(types::Done {})
+        }
+        "reset" => {
+            r.finish()?;
+            device.power_on();
+            value(types::Done {})
+        }
+        "quit" => {
+            r.finish()?;
+            *after = After::Quit;
+            value(types::Done {})
+        }
+        verb => Err(format!(
+            "no verb {verb:?}; there are status, commands, violations, fault, faults, release, cap, \
+             pages, page_request, event, irq, initializing, initseg, reset, quit"
+        )),
+    }
+}
+
+fn status(device: &Device, connected: bool) -> types::Status {
+    let hca = &device.hca;
+    let c = &device.counters;
+    types::Status {
+        device: device.identity.name.clone(),
+        device_id: device.identity.device_id,
+        connected,
+        state: hca.state,
+        issi: hca.issi,
+        bus_master: device.pci.bus_master(),
+        initializing: device.seg.is_initializing(Instant::now()),
+        nic_interface: device.seg.nic_interface,
+        driver_version: hca.driver_version.clone(),
+        pages: pages(device),
+        eqs: hca
+            .eqs
+            .iter()
+            .map(|(eqn, eq)| types::Eq {
+                eqn: *eqn,
+                vector: eq.vector,
+                uar: eq.uar,
+                size: eq.size(),
+                ci: eq.ci,
+                pi: eq.pi,
+                armed: eq.armed,
+                events: (0..=u8::MAX).filter(|kind| eq.takes(*kind)).collect(),
+                mask: eq.mask,
+                overrun: eq.overrun,
+                backlog: eq.backlog.len(),
+            })
+            .collect(),
+        uars: hca.uars.iter().copied().collect(),
+        pds: hca.pds.len(),
+        transport_domains: hca.transport_domains.len(),
+        in_flight: device.in_flight(),
+        commands: device.log.total(),
+        violations: device.checks.count(),
+        mmio_reads: c.mmio_reads,
+        mmio_writes: c.mmio_writes,
+        irqs: c.irqs.clone(),
+        irqs_unassigned: c.irqs_unassigned,
+        resets: c.resets,
+        events_dropped: c.events_dropped,
+        uar_ignored: c.uar_ignored,
+        unknown_opcodes: c.unknown_opcodes.clone(),
+        dma_maps: device.mem.len(),
+    }
+}
+
+fn pages(device: &Device) -> types::Pages {
+    let pages = &device.hca.pages;
+    types::Pages {
+        given: pages.total(),
+        boot: device.wanted.boot,
+        init: device.wanted.init,
+        regular: device.wanted.regular,
+        functions: pages
+            .functions
+            .iter()
+            .map(|(key, f)| types::PageFunction {
+                ec: key >> 16 != 0,
+                function: *key as u16,
+                given: f.given.len(),
+                requested: f.requested,
+                returning: f.returning,
+                refusals: f.refusals,
+            })
+            .collect(),
+    }
+}
+
+fn opcode(text: &str) -> Result<Option<u16>, String> {
+    if text == "*" {
+        return Ok(None);
+    }
+    if let Some(opcode) = ifc::opcode(text) {
+        return Ok(Some(opcode));
+    }
+    number(text).map(Some).map_err(|_| {
+        format!("op={text}: not *, a number, or a name of mlx5_ifc.h such as ENABLE_HCA")
+    })
+}
+
+fn fault(r: &mut Request) -> Result<Fault, String> {
+    let opcode = opcode(&r.need("op")?)?;
+    let op_mod = r.number("op_mod")?;
+    let skip = r.number("skip")?.unwrap_or(0);
+    let left = match r.text("count").as_deref() {
+        None => Some(1),
+        Some("inf") => None,
+        Some(n) => Some(number(n).map_err(|e| format!("count: {e}"))?),
+    };
+    let act = r.need("act")?;
+    let after = |r: &mut Request, default| -> Result<Duration, String> {
+        Ok(Duration::from_millis(r.number("ms")?.unwrap_or(default)))
+    };
+    let action = match act.as_str() {
+        "status" => {
+            let text = r.need("status")?;
+            let status = match CommandStatus::by_name(&text) {
+                Some(s) => s,
+                None => CommandStatus(number(&text).map_err(|_| {
+                    format!("status={text}: not a number or a name such as BAD_PARAM")
+                })?),
+            };
+            Action::Status(status, r.number("syndrome")?.unwrap_or(0))
+        }
+        "never" => Action::Never,
+        "late" => Action::Late(after(r, 1000)?),
+        "delay" => Action::Delay(after(r, 1000)?),
+        "twice" => Action::Twice(after(r, 1)?),
+        "hold" => Action::Hold,
+        "drop_event" => Action::DropEvent,
+        "dup_event" => Action::DupEvent,
+        "drop_irq" => Action::DropIrq,
+        "dup_irq" => Action::DupIrq,
+        "bad_token" => Action::BadToken,
+        "delivery" => {
+            let code: u8 = number(&r.need("delivery")?)?;
+            if code > 0x7f {
+                return Err(format!("delivery={code:#x}: the field has 7 bits"));
+            }
+            Action::Delivery(Delivery(code))
+        }
+        "garbage" => Action::Garbage,
+        other => {
+            return Err(format!(
+                "act={other}: not one of status, never, late, delay, twice, hold, drop_event, \
+                 dup_event, drop_irq, dup_irq, bad_token, delivery, garbage"
+            ))
+        }
+    };
+    Ok(Fault {
+        opcode,
+        op_mod,
+        skip,
+        left,
+        action,
+        hits: 0,
+    })
+}
+
+fn event(device: &mut Device, r: &mut Request) -> Result<(), String> {
+    let kind: u8 = number(&r.need("type")?)?;
+    let subtype = r.number("subtype")?.unwrap_or(0);
+    let hex = r.text("data").unwrap_or_default();
+    let data = unhex(&hex)?;
+    if data.len() > DATA_SIZE {
+        return Err(format!(
+            "data: {} bytes, an event has {DATA_SIZE}",
+            data.len()
+        ));
+    }
+    let count = r.number::<u32>("count")?.unwrap_or(1);
+    if count > MAX_COUNT {
+        return Err(format!("count={count}: at most {MAX_COUNT}"));
+    }
+    let eqn = match r.number::<u8>("eqn")? {
+        Some(eqn) => eqn,
+        None => device
+            .eq_for(kind)
+            .ok_or_else(|| format!("no EQ takes events of type {kind:#x}"))?,
+    };
+    let eq = device
+        .hca
+        .eqs
+        .get_mut(&eqn)
+        .ok_or_else(|| format!("no EQ {eqn}"))?;
+    let event = Event::new(kind, subtype, &data);
+    eq.backlog
+        .extend(std::iter::repeat_n(event, count as usize));
+    device.drain_backlog(eqn);
+    Ok(())
+}
+
+fn unhex(text: &str) -> Result<Vec<u8>, String> {
+    let bad = || format!("data={text}: not pairs of hexadecimal digits");
+    if !text.is_ascii() || text.len() % 2 != 0 {
+        return Err(bad());
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|i| u8::from_str_radix(&text[i..i + 2], 16).map_err(|_| bad()))
+        .collect()
+}

@@ -1,0 +1,592 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The device: its state, its reset paths, and what a register access does.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use std::time::Instant;
+
+use log::debug;
+use log::info;
+use nix::errno::Errno;
+use serde::Deserialize;
+use serde::Serialize;
+use vfio_bindings::bindings::vfio as uapi;
+
+use crate::bar;
+use crate::bar::initseg;
+use crate::bar::initseg::nic_interface;
+use crate::bar::initseg::InitSegment;
+use crate::caps::Caps;
+use crate::checks::Checks;
+use crate::checks::Rule;
+use crate::cmdif;
+use crate::cmdif::Flight;
+use crate::eq::Eq;
+use crate::eq::Event;
+use crate::eq::PostError;
+use crate::eq::COUNTER_MASK;
+use crate::faults::Faults;
+use crate::identity::Identity;
+use crate::ifc;
+use crate::pages::Pages;
+use crate::pages::Wanted;
+use crate::pci;
+use crate::timers::Timers;
+use crate::vfio_user::dma;
+use crate::vfio_user::irq::Vectors;
+use crate::vfio_user::Backend;
+use crate::vfio_user::Irq as IrqIndex;
+use crate::vfio_user::IrqSet;
+use crate::vfio_user::Region;
+
+/// Where bring-up and teardown are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum State {
+    /// After power on, reset, or DISABLE_HCA.
+    #[default]
+    #[serde(rename = "reset")]
+    Reset,
+    /// After ENABLE_HCA.
+    #[serde(rename = "enabled")]
+    Enabled,
+    /// After INIT_HCA.
+    #[serde(rename = "initialized")]
+    Initialized,
+    /// After TEARDOWN_HCA.
+    #[serde(rename = "torn down")]
+    TornDown,
+}
+
+/// How many interrupts come with an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Irq {
+    /// None, as if the interrupt was lost.
+    None,
+    /// One if the EQ is armed, as it should be.
+    Once,
+    /// Two.
+    Twice,
+}
+
+/// What a timer does.
+#[derive(Clone, Copy, Debug)]
+pub enum Later {
+    /// Completes command `n` in `slot`.
+    Complete {
+        /// Slot.
+        slot: usize,
+        /// Number in the log.
+        n: u64,
+    },
+    /// Posts a completion event for `slot` once more.
+    Completion {
+        /// Slot.
+        slot: usize,
+    },
+}
+
+/// Everything that a reset of the function forgets.
+#[derive(Debug)]
+pub struct Hca {
+    /// Bring-up state.
+    pub state: State,
+    /// Interface version that SET_ISSI chose.
+    pub issi: Option<u16>,
+    /// Pages that the driver gave.
+    pub pages: Pages,
+    /// Event queues by number.
+    pub eqs: BTreeMap<u8, Eq>,
+    /// Allocated doorbell pages.
+    pub uars: BTreeSet<u32>,
+    /// Allocated protection domains.
+    pub pds: BTreeSet<u32>,
+    /// Allocated transport domains.
+    pub transport_domains: BTreeSet<u32>,
+    /// Commands under way, by slot.
+    pub flights: [Option<Flight>; cmdif::SLOTS],
+    /// What SET_DRIVER_VERSION said.
+    pub driver_version: String,
+    /// Fast teardown is prepared: writing nic_interface finishes it.
+    pub fast_teardown: bool,
+    /// HOST_ENDIANNESS register.
+    pub host_big_endian: bool,
+    /// MRTC register.
+    pub wall_clock: [u8; ifc::size_of("mrtc_reg")],
+    /// MTU of the NIC vport, if the driver set it.
+    pub nic_mtu: Option<u64>,
+    /// RoCE of the NIC vport.
+    pub roce_en: bool,
+    /// A fault kept a MANAGE_PAGES from running.
+    pub pages_struck: bool,
+    /// A fault kept the destruction of an object from running.
+    pub objects_struck: bool,
+}
+
+impl Default for Hca {
+    fn default() -> Self {
+        Self {
+            state: State::Reset,
+            issi: None,
+            pages: Pages::default(),
+            eqs: BTreeMap::new(),
+            uars: BTreeSet::new(),
+            pds: BTreeSet::new(),
+            transport_domains: BTreeSet::new(),
+            flights: std::array::from_fn(|_| None),
+            driver_version: String::new(),
+            fast_teardown: false,
+            host_big_endian: false,
+            wall_clock: [0; ifc::size_of("mrtc_reg")],
+            nic_mtu: None,
+            roce_en: false,
+            pages_struck: false,
+            objects_struck: false,
+        }
+    }
+}
+
+/// Counters that only the control socket resets.
+#[derive(Clone, Debug, Serialize)]
+pub struct Counters {
+    /// Reads of BAR 0.
+    pub mmio_reads: u64,
+    /// Writes to BAR 0.
+    pub mmio_writes: u64,
+    /// Interrupts sent, by vector.
+    pub irqs: Vec<u64>,
+    /// Interrupts that the host does not take.
+    pub irqs_unassigned: u64,
+    /// Function level resets and DEVICE_RESETs.
+    pub resets: u64,
+    /// Events for which no EQ asked.
+    pub events_dropped: u64,
+    /// Writes to UAR offsets that the model has no object for.
+    pub uar_ignored: u64,
+    /// Opcodes that the model does not have, with how often they came.
+    pub unknown_opcodes: BTreeMap<String, u64>,
+}
+
+impl Counters {
+    fn new() -> Self {
+        Self {
+            mmio_reads: 0,
+            mmio_writes: 0,
+            irqs: vec![0; usize::from(pci::VECTORS)],
+            irqs_unassigned: 0,
+            resets: 0,
+            events_dropped: 0,
+            uar_ignored: 0,
+            unknown_opcodes: BTreeMap::new(),
+        }
+    }
+}
+
+/// A ConnectX function.
+#[derive(Debug)]
+pub struct Device {
+    /// What it pretends to be.
+    pub identity: Identity,
+    /// Configuration space.
+    pub pci: pci::Config,
+    /// Initialization segment.
+    pub seg: InitSegment,
+    /// Guest memory.
+    pub mem: dma::Memory,
+    /// MSI-X vectors.
+    pub irqs: Vectors,
+    /// State that a reset forgets.
+    pub hca: Hca,
+    /// Capabilities.
+    pub caps: Caps,
+    /// Pages that QUERY_PAGES asks for.
+    pub wanted: Wanted,
+    /// Faults that are set.
+    pub faults: Faults,
+    /// What the driver did wrong.
+    pub checks: Checks,
+    /// Commands so far.
+    pub log: cmdif::Log,
+    /// Counters.
+    pub counters: Counters,
+    pub(crate) timers: Timers<Later>,
+}
+
+impl Device {
+    /// A device after power on.
+    pub fn new(identity: Identity) -> Self {
+        Self {
+            pci: pci::Config::new(&identity, bar::SIZE),
+            seg: InitSegment::new(&identity),
+            mem: dma::Memory::default(),
+            irqs: Vectors::new(usize::from(pci::VECTORS)),
+            hca: Hca::default(),
+            caps: Caps::new(&identity),
+            wanted: Wanted::default(),
+            faults: Faults::default(),
+            checks: Checks::default(),
+            log: cmdif::Log::default(),
+            counters: Counters::new(),
+            timers: Timers::default(),
+            identity,
+        }
+    }
+
+    /// As after power on: state, faults, capabilities, counters, violations. The client's memory
+    /// and interrupts stay.
+    pub fn power_on(&mut self) {
+        let mem = std::mem::take(&mut self.mem);
+        let irqs = std::mem::replace(&mut self.irqs, Vectors::new(0));
+        // The client has written to the configuration space; that stays as the client knows it.
+        let pci = self.pci.clone();
+        let fresh = Self::new(self.identity.clone());
+        *self = Self {
+            mem,
+            irqs,
+            pci,
+            ..fresh
+        };
+    }
+
+    /// Forgets what a driver has set up.
+    fn forget(&mut self) {
+        self.hca = Hca::default();
+        self.caps.reset();
+        self.timers = Timers::default();
+    }
+
+    /// Function level reset.
+    fn function_reset(&mut self) {
+        self.counters.resets += 1;
+        self.forget();
+        self.seg.reset();
+    }
+
+    /// Does what is due. To be called when [`Device::wait`] has passed.
+    pub fn tick(&mut self) {
+        let now = Instant::now();
+        while let Some(later) = self.timers.pop(now) {
+            match later {
+                Later::Complete { slot, n } => self.complete_later(slot, n),
+                Later::Completion { slot } => self.post_completion(slot, Irq::Once),
+            }
+        }
+    }
+
+    /// Time until [`Device::tick`] has something to do.
+    pub fn wait(&self) -> Option<Duration> {
+        self.timers.wait(Instant::now())
+    }
+
+    /// The EQ that takes events of type `kind`.
+    pub(crate) fn eq_for(&self, kind: u8) -> Option<u8> {
+        self.hca
+            .eqs
+            .iter()
+            .find(|(_, eq)| eq.takes(kind))
+            .map(|(n, _)| *n)
+    }
+
+    /// Raises an interrupt.
+    pub fn raise(&mut self, vector: u16) {
+        if !self.pci.bus_master() {
+            // An MSI-X message is a write to memory.
+            return;
+        }
+        let vector = usize::from(vector);
+        if self.irqs.raise(vector) {
+            self.counters.irqs[vector] += 1;
+        } else {
+            self.counters.irqs_unassigned += 1;
+        }
+    }
+
+    /// Writes an event to an EQ and raises its interrupt if it is armed.
+    pub(crate) fn post_event(&mut self, eqn: u8, event: &Event, irq: Irq) {
+        if !self.pci.bus_master() {
+            return;
+        }
+        let Some(eq) = self.hca.eqs.get_mut(&eqn) else {
+            return;
+        };
+        match eq.post(&self.mem, event) {
+            Ok(()) => {}
+            Err(PostError::Overrun) => {
+                let detail = format!(
+                    "EQ {eqn}: event {:#x}, {} entries, ci {}, pi {}",
+                    event.kind,
+                    eq.size(),
+                    eq.ci,
+                    eq.pi
+                );
+                self.checks.violate(Rule::EqOverrun, detail);
+                return;
+            }
+            Err(PostError::Memory(e)) => {
+                self.checks
+                    .violate(Rule::DmaUnmapped, format!("EQ {eqn}: {e}"));
+                return;
+            }
+        }
+        self.fire(eqn, irq);
+    }
+
+    /// Raises the interrupt of an EQ with events in it, if it is armed.
+    fn fire(&mut self, eqn: u8, irq: Irq) {
+        let Some(eq) = self.hca.eqs.get_mut(&eqn) else {
+            return;
+        };
+        if !eq.armed || eq.pending() == 0 {
+            return;
+        }
+        eq.armed = false;
+        let vector = eq.vector;
+        match irq {
+            Irq::None => {}
+            Irq::Once => self.raise(vector),
+            Irq::Twice => {
+                self.raise(vector);
+                self.raise(vector);
+            }
+        }
+    }
+
+    /// Posts events of the backlog while there is room. Half of the queue stays free for the
+    /// events of the device itself, which do not wait.
+    pub(crate) fn drain_backlog(&mut self, eqn: u8) {
+        while let Some(eq) = self.hca.eqs.get_mut(&eqn) {
+            if eq.overrun || eq.pending() >= eq.size() / 2 {
+                return;
+            }
+            let Some(event) = eq.backlog.pop_front() else {
+                return;
+            };
+            self.post_event(eqn, &event, Irq::Once);
+        }
+    }
+
+    /// A consumer index from software.
+    fn eq_doorbell(&mut self, uar: u32, value: u32, arm: bool) {
+        let eqn = (value >> 24) as u8;
+        let ci = value & COUNTER_MASK;
+        let Some(eq) = self.hca.eqs.get_mut(&eqn) else {
+            let detail = format!("EQ {eqn} does not exist (value {value:#010x})");
+            self.checks.violate(Rule::EqDoorbell, detail);
+            return;
+        };
+        if eq.uar != uar {
+            let detail = format!("EQ {eqn} of UAR {} through UAR {uar}", eq.uar);
+            self.checks.violate(Rule::EqDoorbell, detail);
+        }
+        let ahead = ci.wrapping_sub(eq.ci) & COUNTER_MASK;
+        if ahead > eq.pending() {
+            let detail = format!("EQ {eqn}: {ci}, expected {}..={}", eq.ci, eq.pi);
+            self.checks.violate(Rule::EqConsumer, detail);
+            return;
+        }
+        eq.ci = ci;
+        eq.armed |= arm;
+        self.fire(eqn, Irq::Once);
+        self.drain_backlog(eqn);
+    }
+
+    fn bar_read(&mut self, offset: u64, data: &mut [u8]) {
+        self.counters.mmio_reads += 1;
+        data.fill(0);
+        if let Some(room) = (initseg::SIZE as u64).checked_sub(offset) {
+            let n = data.len().min(room as usize);
+            self.seg
+                .read(offset as usize, &mut data[..n], Instant::now());
+        }
+    }
+
+    fn bar_write(&mut self, offset: u64, data: &[u8]) {
+        self.counters.mmio_writes += 1;
+        let uar = (offset / bar::UAR_SIZE) as u32;
+        if uar >= bar::FIRST_UAR {
+            self.uar_write(uar, offset % bar::UAR_SIZE, data);
+            return;
+        }
+        // A 64-bit store is two registers.
+        if !matches!(data.len(), 4 | 8) || offset % 4 != 0 {
+            let detail = format!("write of {} bytes at {offset:#x}", data.len());
+            self.checks.violate(Rule::MmioAccess, detail);
+            return;
+        }
+        for (i, word) in data.chunks_exact(4).enumerate() {
+            let value = u32::from_be_bytes([word[0], word[1], word[2], word[3]]);
+            self.segment_write(offset as usize + 4 * i, value);
+        }
+    }
+
+    fn segment_write(&mut self, offset: usize, value: u32) {
+        match offset {
+            initseg::CMDQ_ADDR_H => {
+                self.check_ready("cmdq_phy_addr_63_32");
+                self.seg.cmdq_h = value;
+            }
+            initseg::CMDQ_ADDR_L => self.write_cmdq_low(value),
+            initseg::DOORBELL => self.command_doorbell(value),
+            initseg::CLEAR_INT => {}
+            _ => {
+                let detail = format!("{value:#010x} at {offset:#x}");
+                self.checks.violate(Rule::MmioReadOnly, detail);
+            }
+        }
+    }
+
+    fn check_ready(&mut self, what: &str) {
+        if self.seg.is_initializing(Instant::now()) {
+            self.checks
+                .violate(Rule::NotReady, format!("{what} written"));
+        }
+    }
+
+    /// The low word of the queue address, which also is `nic_interface`.
+    fn write_cmdq_low(&mut self, value: u32) {
+        let nic = (value >> 8 & 7) as u8;
+        match nic {
+            nic_interface::DISABLED => {
+                // Ends a fast teardown, or cuts the function off: no DMA from here on.
+                info!("nic_interface: disabled");
+                self.forget();
+            }
+            nic_interface::SW_RESET => {
+                info!("nic_interface: software reset");
+                self.function_reset();
+            }
+            _ => {
+                self.check_ready("cmdq_phy_addr_31_12");
+                if self.hca.state != State::Reset || self.hca.flights.iter().any(Option::is_some) {
+                    // A driver that starts over, as after kexec: the old one's memory is gone.
+                    info!("command queue set again: state of the previous driver dropped");
+                    self.forget();
+                }
+            }
+        }
+        self.seg.cmdq_l = value & !0xfff;
+        // A software reset ends in the disabled state.
+        self.seg.nic_interface = if nic == nic_interface::SW_RESET {
+            nic_interface::DISABLED
+        } else {
+            nic
+        };
+    }
+
+    fn uar_write(&mut self, uar: u32, offset: u64, data: &[u8]) {
+        if !self.hca.uars.contains(&uar) {
+            let detail = format!("write of {} bytes at {offset:#x} of UAR {uar}", data.len());
+            self.checks.violate(Rule::UarNotAllocated, detail);
+            return;
+        }
+        match (offset, data) {
+            (bar::EQ_ARM | bar::EQ_UPDATE, &[a, b, c, d]) => {
+                let value = u32::from_be_bytes([a, b, c, d]);
+                self.eq_doorbell(uar, value, offset == bar::EQ_ARM);
+            }
+            (bar::EQ_ARM | bar::EQ_UPDATE, _) => {
+                let detail = format!("EQ doorbell of {} bytes", data.len());
+                self.checks.violate(Rule::MmioAccess, detail);
+            }
+            _ => self.counters.uar_ignored += 1,
+        }
+    }
+}
+
+impl Backend for Device {
+    fn info(&self) -> (u32, u32, u32) {
+        (
+            uapi::VFIO_DEVICE_FLAGS_PCI | uapi::VFIO_DEVICE_FLAGS_RESET,
+            uapi::VFIO_PCI_NUM_REGIONS,
+            uapi::VFIO_PCI_NUM_IRQS,
+        )
+    }
+
+    fn region(&self, index: u32) -> Option<Region> {
+        let flags = uapi::VFIO_REGION_INFO_FLAG_READ | uapi::VFIO_REGION_INFO_FLAG_WRITE;
+        match index {
+            uapi::VFIO_PCI_BAR0_REGION_INDEX => Some(Region {
+                size: bar::SIZE,
+                flags,
+            }),
+            uapi::VFIO_PCI_CONFIG_REGION_INDEX => Some(Region {
+                size: pci::SIZE as u64,
+                flags,
+            }),
+            i if i < uapi::VFIO_PCI_NUM_REGIONS => Some(Region::default()),
+            _ => None,
+        }
+    }
+
+    fn irq(&self, index: u32) -> Option<IrqIndex> {
+        match index {
+            uapi::VFIO_PCI_MSIX_IRQ_INDEX => Some(IrqIndex {
+                count: u32::from(pci::VECTORS),
+                flags: uapi::VFIO_IRQ_INFO_EVENTFD | uapi::VFIO_IRQ_INFO_NORESIZE,
+            }),
+            i if i < uapi::VFIO_PCI_NUM_IRQS => Some(IrqIndex::default()),
+            _ => None,
+        }
+    }
+
+    fn region_read(&mut self, index: u32, offset: u64, data: &mut [u8]) -> Result<(), Errno> {
+        match index {
+            uapi::VFIO_PCI_BAR0_REGION_INDEX => self.bar_read(offset, data),
+            uapi::VFIO_PCI_CONFIG_REGION_INDEX => self.pci.read(offset as usize, data),
+            _ => return Err(Errno::EINVAL),
+        }
+        Ok(())
+    }
+
+    fn region_write(&mut self, index: u32, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        match index {
+            uapi::VFIO_PCI_BAR0_REGION_INDEX => self.bar_write(offset, data),
+            uapi::VFIO_PCI_CONFIG_REGION_INDEX => match self.pci.write(offset as usize, data) {
+                pci::Effect::None => {}
+                pci::Effect::Master(on) => debug!("bus master {}", if on { "on" } else { "off" }),
+                pci::Effect::FunctionReset => {
+                    info!("function level reset");
+                    self.function_reset();
+                }
+            },
+            _ => return Err(Errno::EINVAL),
+        }
+        Ok(())
+    }
+
+    fn dma_map(&mut self, map: dma::Request, fd: Option<OwnedFd>) -> Result<(), Errno> {
+        self.mem.map(map, fd)
+    }
+
+    fn dma_unmap(&mut self, range: dma::Range) -> Result<(), Errno> {
+        self.mem.unmap(range)
+    }
+
+    fn set_irqs(&mut self, set: IrqSet) -> Result<(), Errno> {
+        if set.index != uapi::VFIO_PCI_MSIX_IRQ_INDEX {
+            // Other indexes have no vectors; turning one off is fine.
+            return if set.count == 0 {
+                Ok(())
+            } else {
+                Err(Errno::EINVAL)
+            };
+        }
+        self.irqs.set(set)
+    }
+
+    fn reset(&mut self) {
+        debug!("DEVICE_RESET");
+        self.pci.reset();
+        self.function_reset();
+    }
+
+    fn disconnected(&mut self) {
+        self.mem.clear();
+        self.irqs.clear();
+        self.pci.reset();
+        self.forget();
+        self.seg.reset();
+    }
+}

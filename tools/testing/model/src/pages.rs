@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Pages that the driver gives to the device (hardware.md section 2.5).
+//!
+//! A page that the device owns is filled with a pattern made from its address. Before it goes
+//! back, the pattern is compared: a driver that freed the page too early, or wrote to it, shows.
+
+use std::collections::BTreeMap;
+
+use crate::vfio_user::dma::Fault;
+use crate::vfio_user::dma::Memory;
+
+/// Bytes of a page, whatever the page size of the host.
+pub const SIZE: usize = 4096;
+
+/// How many pages QUERY_PAGES asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// op_mod 1: before capabilities.
+    pub boot: i32,
+    /// op_mod 2: before INIT_HCA.
+    pub init: i32,
+    /// op_mod 3: at run time.
+    pub regular: i32,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        // More than one MANAGE_PAGES input mailbox holds, less than slows a boot down.
+        Self {
+            boot: 320,
+            init: 914,
+            regular: 0,
+        }
+    }
+}
+
+/// What one function has.
+#[derive(Clone, Debug, Default)]
+pub struct Function {
+    /// Pages in the order in which they came.
+    pub given: BTreeMap<u64, u64>,
+    /// Pages that the device has asked for and not got (it has said so to the driver).
+    pub requested: i64,
+    /// Pages that the device has asked to give back, and not yet given back.
+    pub returning: i64,
+    /// MANAGE_PAGES(cannot give) since reset.
+    pub refusals: u64,
+    next: u64,
+}
+
+impl Function {
+    /// Adds a page.
+    pub fn add(&mut self, page: u64) {
+        self.given.insert(page, self.next);
+        self.next += 1;
+    }
+
+    /// Removes and returns up to `count` pages, the youngest first.
+    pub fn take(&mut self, count: usize) -> Vec<u64> {
+        let mut by_age: Vec<(u64, u64)> = self.given.iter().map(|(p, n)| (*n, *p)).collect();
+        by_age.sort_unstable_by(|a, b| b.cmp(a));
+        let pages: Vec<u64> = by_age.into_iter().take(count).map(|(_, p)| p).collect();
+        for page in &pages {
+            self.given.remove(page);
+        }
+        pages
+    }
+}
+
+/// Number of a function in [`Pages::functions`].
+pub fn key(embedded_cpu: bool, function: u16) -> u32 {
+    u32::from(embedded_cpu) << 16 | u32::from(function)
+}
+
+/// All pages of the device.
+#[derive(Clone, Debug, Default)]
+pub struct Pages {
+    /// By [`key`].
+    pub functions: BTreeMap<u32, Function>,
+}
+
+impl Pages {
+    /// The function that has the page that `address` is in.
+    pub fn owner(&self, address: u64) -> Option<u32> {
+        let page = address & !(SIZE as u64 - 1);
+        self.functions
+            .iter()
+            .find(|(_, f)| f.given.contains_key(&page))
+            .map(|(id, _)| *id)
+    }
+
+    /// Number of pages of all functions.
+    pub fn total(&self) -> usize {
+        self.functions.values().map(|f| f.given.len()).sum()
+    }
+
+    /// First page that `address..address + len` shares with the device's.
+    pub fn overlap(&self, address: u64, len: u64) -> Option<u64> {
+        let first = address & !(SIZE as u64 - 1);
+        let last = address.saturating_add(len.max(1) - 1);
+        self.functions
+            .values()
+            .find_map(|f| f.given.range(first..=last).next().map(|(page, _)| *page))
+    }
+}
+
+/// What the device keeps in page `address`.
+pub fn pattern(address: u64) -> [u8; SIZE] {
+    let mut page = [0; SIZE];
+    for (i, word) in page.chunks_exact_mut(8).enumerate() {
+        // Odd multiplier of splitmix64: every word of every page differs.
+        let value = (address ^ i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        word.copy_from_slice(&value.to_le_bytes());
+    }
+    page
+}
+
+/// Compares page `address` with its pattern; the offset of the first difference.
+///
+/// # Errors
+///
+/// When the page cannot be read any more.
+pub fn verify(memory: &Memory, address: u64) -> Result<Option<usize>, Fault> {
+    let mut page = [0; SIZE];
+    memory.read(address, &mut page)?;
+    Ok(page.iter().zip(pattern(address)).position(|(a, b)| *a != b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlap_and_owner() {
+        let mut p = Pages::default();
+        p.functions.entry(3).or_default().add(0x5000);
+        assert_eq!(p.owner(0x5fff), Some(3));
+        assert_eq!(p.owner(0x6000), None);
+        assert_eq!(p.overlap(0x4fff, 2), Some(0x5000));
+        assert_eq!(p.overlap(0x4fff, 1), None);
+        assert_eq!(p.overlap(0x5800, 0), Some(0x5000));
+        assert_eq!(p.overlap(u64::MAX, 8), None);
+    }
+
+    #[test]
+    fn youngest_first() {
+        let mut f = Function::default();
+        for page in [0x3000, 0x1000, 0x2000] {
+            f.add(page);
+        }
+        assert_eq!(f.take(2), [0x2000, 0x1000]);
+        assert_eq!(f.take(2), [0x3000]);
+        assert_ne!(pattern(0x1000), pattern(0x2000));
+    }
+}
