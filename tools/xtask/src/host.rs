@@ -2,7 +2,6 @@
 
 //! The host side: building the programs, running their tests and lints.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,8 +21,49 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Version of cargo-nextest that is installed where there is none.
 const NEXTEST: &str = "0.9.143";
 
-/// Version of cargo-fuzz that is installed where there is none.
-const FUZZ: &str = "0.13.1";
+/// What cargo-fuzz gives rustc for libFuzzer with AddressSanitizer.
+const FUZZ_FLAGS: [&str; 10] = [
+    "--cfg fuzzing",
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "-Zsanitizer=address",
+    "-Cdebug-assertions",
+    "-Coverflow-checks",
+    "-Ccodegen-units=1",
+];
+
+/// True when the toolchain has AddressSanitizer's runtime.
+fn has_asan() -> Result<bool> {
+    let libdir = output(Command::new("rustc").args(["--print", "target-libdir"]))?;
+    Ok(fs::read_dir(libdir.trim())?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .any(|name| name.ends_with("_rt.asan.a")))
+}
+
+fn no_asan() -> Tally {
+    say(
+        "this rustc comes without AddressSanitizer's runtime: skipped; rustup's toolchains have it",
+    );
+    Tally {
+        skipped: 1,
+        ..Tally::default()
+    }
+}
+
+/// Names of the targets of one kind in the output of `cargo metadata`.
+fn targets_of_kind(metadata: &str, kind: &str) -> Result<Vec<String>> {
+    let metadata: serde_json::Value =
+        serde_json::from_str(metadata).context("read what `cargo metadata` printed")?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    Ok(packages
+        .flat_map(|package| package["targets"].as_array().into_iter().flatten())
+        .filter(|target| target["kind"][0] == kind)
+        .filter_map(|target| Some(target["name"].as_str()?.to_owned()))
+        .collect())
+}
 
 /// Cargo in the work tree, with what the build scripts need.
 pub struct Host<'a> {
@@ -201,21 +241,8 @@ impl Host<'_> {
     ///
     /// The runner could not be started.
     pub fn sanitized(&self) -> Result<Tally> {
-        let libdir = output(Command::new("rustc").args(["--print", "target-libdir"]))?;
-        let runtime = Path::new(libdir.trim()).join("librustc-stable_rt.asan.a");
-        let any = fs::read_dir(libdir.trim())?
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .any(|name| name.ends_with("_rt.asan.a"));
-        if !any {
-            say(format!(
-                "this rustc comes without AddressSanitizer's runtime (no {}): skipped; the \
-                 toolchains of rustup have it",
-                runtime.display()
-            ));
-            return Ok(Tally {
-                skipped: 1,
-                ..Tally::default()
-            });
+        if !has_asan()? {
+            return Ok(no_asan());
         }
         let mut cmd = self.cargo();
         cmd.args(["test", "--package", "mlx5-pure", "--target", TARGET]);
@@ -245,47 +272,66 @@ impl Host<'_> {
 
     /// Runs every fuzz target for `seconds` each.
     ///
+    /// The targets are plain libFuzzer programs, built with the flags that cargo-fuzz
+    /// uses; `cargo fuzz` works on the same folder where it is installed.
+    ///
     /// # Errors
     ///
-    /// The targets do not build.
+    /// The targets do not build, or this toolchain lacks the sanitizer.
     pub fn fuzz(&self, seconds: u64) -> Result<Tally> {
         let dir = self.project.root.join("tools/fuzz");
-        if !dir.join("Cargo.toml").exists() {
-            bail!("{}: no fuzz targets there", dir.display());
+        let manifest = dir.join("Cargo.toml");
+        let target_dir = self.project.target.join("fuzz");
+        if !has_asan()? {
+            return Ok(no_asan());
         }
-        let cargo_fuzz = || -> Result<Command> {
-            let mut cmd = self.subcommand("fuzz", FUZZ)?;
-            cmd.env("RUSTC_BOOTSTRAP", "1")
-                .env("CARGO_TARGET_DIR", self.project.target.join("fuzz"));
-            Ok(cmd)
+        let cargo = |command: &str| {
+            let mut cmd = self.cargo();
+            cmd.arg(command)
+                .arg("--manifest-path")
+                .arg(&manifest)
+                .env("CARGO_TARGET_DIR", &target_dir);
+            cmd
         };
-        let fuzz_dir = || [OsStr::new("--fuzz-dir"), dir.as_os_str()];
-        let targets = output(cargo_fuzz()?.arg("list").args(fuzz_dir()))?;
-        let mut build = cargo_fuzz()?;
-        build.arg("build").args(fuzz_dir());
-        self.step("fuzz targets", 90, "fuzz", build)?;
+        let metadata = output(cargo("metadata").args(["--no-deps", "--format-version=1"]))?;
+        let targets = targets_of_kind(&metadata, "bin")?;
+        if targets.is_empty() {
+            bail!("{}: no fuzz targets there", manifest.display());
+        }
+        let mut build = cargo("build");
+        build
+            .args(["--release", "--bins", "--target", TARGET])
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("RUSTFLAGS", FUZZ_FLAGS.join(" "));
+        self.step(
+            "fuzz targets (libFuzzer needs a C++ compiler)",
+            60,
+            "fuzz",
+            build,
+        )?;
         let mut tally = Tally::default();
-        for target in targets.split_whitespace() {
-            let artifacts = self.project.target.join("fuzz/artifacts").join(target);
-            let corpus = self.project.target.join("fuzz/corpus").join(target);
+        for target in targets {
+            let artifacts = target_dir.join("artifacts").join(&target);
+            let corpus = target_dir.join("corpus").join(&target);
             fs::create_dir_all(&artifacts)?;
             fs::create_dir_all(&corpus)?;
-            let mut cmd = cargo_fuzz()?;
-            cmd.arg("run").args(fuzz_dir()).arg(target).arg(&corpus);
-            let seeds = dir.join("corpus").join(target);
+            let mut cmd = Command::new(target_dir.join(TARGET).join("release").join(&target));
+            cmd.arg(&corpus).current_dir(&dir);
+            let seeds = dir.join("corpus").join(&target);
             if seeds.is_dir() {
                 cmd.arg(seeds);
             }
-            cmd.arg("--").arg(format!("-max_total_time={seconds}"));
-            cmd.arg(format!("-artifact_prefix={}/", artifacts.display()));
+            cmd.arg(format!("-max_total_time={seconds}"))
+                .arg(format!("-artifact_prefix={}/", artifacts.display()))
+                .args(["-print_final_stats=1", "-timeout=5", "-rss_limit_mb=2048"]);
             let log = self.project.log(&format!("fuzz-{target}"));
             let _ = fs::remove_file(&log);
             let result = Step {
                 what: &format!("fuzzing {target}"),
                 usual: Duration::from_secs(seconds + 1),
                 log: &log,
-                hint: "the input that fails is in target/fuzz/artifacts; `cargo fuzz run` with it \
-                       as an argument repeats the failure",
+                hint: "the input that fails is named above; the same program with it as the only \
+                       argument repeats the failure",
             }
             .run(cmd);
             tally += match result {
@@ -296,9 +342,6 @@ impl Host<'_> {
                 }
             };
         }
-        if tally == Tally::default() {
-            bail!("{}: no fuzz targets there", dir.display());
-        }
         Ok(tally)
     }
 
@@ -308,19 +351,11 @@ impl Host<'_> {
     ///
     /// There is none, or one failed.
     pub fn bench(&self) -> Result<()> {
-        let json = output(
+        let metadata = output(
             self.cargo()
                 .args(["metadata", "--no-deps", "--format-version=1"]),
         )?;
-        let metadata: serde_json::Value = serde_json::from_str(&json)?;
-        let packages = metadata["packages"].as_array().into_iter().flatten();
-        let mut benches = packages.flat_map(|package| {
-            let targets = package["targets"].as_array().into_iter().flatten();
-            targets
-                .filter(|target| target["kind"][0] == "bench")
-                .map(move |_| &package["name"])
-        });
-        if benches.next().is_none() {
+        if targets_of_kind(&metadata, "bench")?.is_empty() {
             say("no benches in the host crates yet");
             return Ok(());
         }
@@ -360,5 +395,19 @@ impl Host<'_> {
         ]);
         cmd.env("RUSTDOCFLAGS", "-D warnings");
         self.step("rustdoc, host crates", 40, "rustdoc", cmd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_targets() {
+        let json = r#"{"packages":[{"name":"a","targets":[{"name":"x","kind":["lib"]},
+            {"name":"y","kind":["bench"]}]},{"name":"b","targets":[{"name":"z","kind":["bench"]}]}]}"#;
+        assert_eq!(targets_of_kind(json, "bench").unwrap(), ["y", "z"]);
+        assert!(targets_of_kind(json, "bin").unwrap().is_empty());
+        assert!(targets_of_kind("{", "bin").is_err());
     }
 }
