@@ -88,6 +88,7 @@ use crate::{
             CmdIn,
             CmdOut, //
         },
+        Field,
         Layout,
         Status, //
     },
@@ -332,30 +333,34 @@ impl<'a> Interface<'a> {
     ) -> Result<(), CommandError> {
         let fail = |fault| CommandError { id, fault };
         for len in [input.len(), output.len()] {
-            if !(CmdIn::LEN..=MAX_MESSAGE).contains(&len) {
+            if len > MAX_MESSAGE {
                 return Err(fail(Fault::TooLong {
                     len,
                     max: MAX_MESSAGE,
                 }));
             }
         }
-        if let Some(mut header) = CmdIn::of_mut(input) {
-            header
-                .set_opcode(id.opcode.0)
-                .set_uid(id.uid)
-                .set_op_mod(id.op_mod);
+        // The only place that writes these three. A request that is too short for them is none.
+        for (field, value) in [
+            (CmdIn::OPCODE, id.opcode.0),
+            (CmdIn::UID, id.uid),
+            (CmdIn::OP_MOD, id.op_mod),
+        ] {
+            field
+                .set(input, value.into())
+                .ok_or(fail(Fault::Os(error::errno::EINVAL)))?;
         }
 
         let mut start = None;
         let result = self
             .transport(class, input, output, &mut start)
             .and_then(|()| {
-                let reply = CmdOut::of(output).ok_or(Fault::Os(error::errno::EINVAL))?;
-                match reply.code() {
+                let get = |field: Field| field.get(output).ok_or(Fault::Os(error::errno::EINVAL));
+                match Status(get(CmdOut::STATUS)? as u8) {
                     Status::OK => Ok(()),
                     status => Err(Fault::Status {
                         status,
-                        syndrome: reply.syndrome(),
+                        syndrome: get(CmdOut::SYNDROME)? as u32,
                     }),
                 }
             })
