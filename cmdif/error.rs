@@ -134,6 +134,13 @@ pub enum Fault {
         /// Bytes possible.
         max: usize,
     },
+    /// The device asked for more than the driver gives.
+    Refused {
+        /// What it would have then.
+        value: u64,
+        /// What it may have.
+        max: u64,
+    },
     /// The driver failed by itself, for example for want of memory; a positive errno.
     Os(i32),
 }
@@ -159,6 +166,7 @@ impl Fault {
             Self::NoSlot { .. } => EBUSY,
             Self::Down => ENXIO,
             Self::TooLong { .. } => EMSGSIZE,
+            Self::Refused { .. } => EINVAL,
             Self::Os(errno) => errno,
         }
     }
@@ -221,6 +229,12 @@ impl fmt::Display for CommandError {
             Fault::NoSlot { ms } => write!(f, "no command slot became free in {ms} ms"),
             Fault::Down => write!(f, "the command interface is down"),
             Fault::TooLong { len, max } => write!(f, "{len} bytes, at most {max} are possible"),
+            Fault::Refused { value, max } => {
+                write!(
+                    f,
+                    "the device asks for {value} in all, at most {max} are given"
+                )
+            }
             Fault::Os(errno) => write!(f, "driver error {errno}"),
         }
     }

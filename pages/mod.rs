@@ -66,7 +66,10 @@ use crate::{
     },
     kapi::{
         dma::DEVICE_PAGE,
-        print::Show,
+        print::{
+            Show,
+            Throttle, //
+        },
         workqueue::{
             Job,
             Worker, //
@@ -156,7 +159,6 @@ struct Counters {
     returned: u64,
     released: u64,
     refused: u64,
-    bad_returns: u64,
     lost_requests: u64,
 }
 
@@ -171,6 +173,9 @@ pub(crate) struct Pages<'a> {
     waiting: SpinLock<Waiting>,
     #[pin]
     counters: SpinLock<Counters>,
+    bad_returns: Throttle,
+    /// Requests by event that were not met.
+    failures: Throttle,
     /// How long taking all pages back may go on without a page coming, in ms.
     reclaim_ms: Atomic<u32>,
 }
@@ -193,6 +198,8 @@ impl<'a> Pages<'a> {
                     "mlx5_rs_page_requests"
                 ),
                 counters <- new_spinlock!(Counters::default(), "mlx5_rs_page_counters"),
+                bad_returns: Throttle::new(),
+                failures: Throttle::new(),
                 reclaim_ms: Atomic::new(RECLAIM_MS),
             }? Error),
             GFP_KERNEL,
@@ -250,20 +257,16 @@ impl<'a> Pages<'a> {
     /// [`CommandError`] of MANAGE_PAGES, also when the driver has no memory or refuses the number;
     /// what was given before stays.
     fn give(&self, function: Function, n: u32) -> Result<(), CommandError> {
-        let fail = |error| CommandError {
-            id: Self::manage_id(ManagePagesIn::GIVE),
-            fault: os(error),
-        };
         let held = self.held_by(function);
         if !plan::may_give(held, n) {
-            dev_err!(
-                self.dev,
-                "{}: firmware asks for {n} pages in addition to {held}, at most {} are given\n",
-                Show(function),
-                plan::MAX_PAGES_PER_FUNCTION
-            );
             self.counters.lock().refused += u64::from(n);
-            return Err(fail(EINVAL));
+            return Err(CommandError {
+                id: Self::manage_id(ManagePagesIn::GIVE),
+                fault: Fault::Refused {
+                    value: u64::from(held) + u64::from(n),
+                    max: plan::MAX_PAGES_PER_FUNCTION.into(),
+                },
+            });
         }
         for batch in plan::batches(n) {
             self.give_batch(function, batch)?;
@@ -405,15 +408,9 @@ impl<'a> Pages<'a> {
         Ok(got)
     }
 
-    /// The device returned what it does not have: said once in a while, never obeyed.
+    /// The device returned what it does not have: counted, never obeyed.
     fn bad_return(&self, function: Function, bad: BadReturn) {
-        let n = {
-            let mut counters = self.counters.lock();
-            counters.bad_returns += 1;
-            counters.bad_returns
-        };
-        // The device decides how many come.
-        if n.is_power_of_two() {
+        if let Some(n) = self.bad_returns.hit() {
             dev_err!(
                 self.dev,
                 "{}: {} ({n} such so far)\n",
@@ -497,34 +494,32 @@ impl<'a> Pages<'a> {
 
     /// Does what an event asked for.
     fn serve(&self, Request { function, demand }: Request) {
-        match demand {
-            Demand::None => {}
-            Demand::Give(n) => {
-                if let Err(error) = self.give(function, n) {
-                    dev_warn!(
-                        self.dev,
-                        "{}: {n} pages could not be given: {}\n",
-                        Show(function),
-                        Show(error)
-                    );
-                    // With the device down, or unsure what it has, there is nothing to tell.
-                    if matches!(error.fault, Fault::Os(_)) {
-                        self.cannot_give(function);
-                    }
-                }
-            }
+        let (result, n, what) = match demand {
+            Demand::None => return,
+            Demand::ReleaseAll => return self.release_all(function),
+            Demand::Give(n) => (self.give(function, n), n, "given"),
             Demand::Take(n) => {
                 let n = n.min(self.held_by(function));
-                if let Err(error) = self.take(function, n) {
-                    dev_warn!(
-                        self.dev,
-                        "{}: {n} pages could not be taken back: {}\n",
-                        Show(function),
-                        Show(error)
-                    );
-                }
+                (self.take(function, n).map(|_| ()), n, "taken back")
             }
-            Demand::ReleaseAll => self.release_all(function),
+        };
+        let Err(error) = result else {
+            return;
+        };
+        if let Some(times) = self.failures.hit() {
+            dev_warn!(
+                self.dev,
+                "{}: {n} pages could not be {what}: {} ({times} such so far)\n",
+                Show(function),
+                Show(error)
+            );
+        }
+        // With the device down, or unsure what it has, there is nothing to tell.
+        if matches!(
+            (demand, error.fault),
+            (Demand::Give(_), Fault::Os(_) | Fault::Refused { .. })
+        ) {
+            self.cannot_give(function);
         }
     }
 
@@ -547,7 +542,8 @@ impl<'a> Pages<'a> {
         writeln!(f, "returned {}", counters.returned)?;
         writeln!(f, "released {}", counters.released)?;
         writeln!(f, "refused {}", counters.refused)?;
-        writeln!(f, "bad_returns {}", counters.bad_returns)?;
+        writeln!(f, "bad_returns {}", self.bad_returns.count())?;
+        writeln!(f, "failed_requests {}", self.failures.count())?;
         writeln!(f, "lost_requests {}", counters.lost_requests)
     }
 }
