@@ -6,6 +6,59 @@
 //! parse comes from the device and is hostile: `tests/` has their property tests, `tools/fuzz` one
 //! fuzz target per input. The device model uses the layouts.
 //!
+//! # Adding a structure
+//!
+//! Name the structure and the fields; everything else comes from the kernel's header:
+//!
+//! ```
+//! pub use mlx5_pure::layouts; // what `layout!` expands to needs it at this place
+//!
+//! mlx5_rs_macros::layout! {
+//!     /// ALLOC_PD's reply.
+//!     pub struct AllocPdOut = alloc_pd_out {
+//!         status: u8,
+//!         syndrome: u32,
+//!         /// Protection domain number.
+//!         pd: narrow u32,
+//!     }
+//! }
+//!
+//! fn main() {
+//!     let mut reply = AllocPdOut::new();
+//!     assert!(reply.try_set_pd(0x12_3456).is_ok());
+//!     assert_eq!(reply.as_bytes()[8..12], [0, 0x12, 0x34, 0x56]);
+//!     let error = reply.try_set_pd(0x100_0000).unwrap_err();
+//!     assert_eq!(
+//!         error.to_string(),
+//!         "alloc_pd_out.pd: 0x1000000 does not fit its 24 bits (at most 0xffffff)",
+//!     );
+//! }
+//! ```
+//!
+//! A field that the header does not have is an error at compile time,
+//!
+//! ```compile_fail
+//! pub use mlx5_pure::layouts;
+//! mlx5_rs_macros::layout! {
+//!     /// .
+//!     pub struct AllocPdOut = alloc_pd_out { pdn: narrow u32 }
+//! }
+//! fn main() {}
+//! ```
+//!
+//! and so is a type that does not agree with the width there:
+//!
+//! ```compile_fail
+//! pub use mlx5_pure::layouts;
+//! mlx5_rs_macros::layout! {
+//!     /// .
+//!     pub struct AllocPdOut = alloc_pd_out { pd: u32 }
+//! }
+//! fn main() {}
+//! ```
+//!
+//! # Building
+//!
 //! The environment variable `MLX5RS_GEN` names the directory with `ifc.rs`, bindgen's output for
 //! the kernel's mlx5 headers, at build time.
 
