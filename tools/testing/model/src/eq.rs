@@ -217,3 +217,6 @@ impl Eq {
         c
     }
 }
+
+#[cfg(test)]
+mod tests;

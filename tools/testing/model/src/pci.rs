@@ -246,7 +246,7 @@ mod tests {
     fn bar_is_sized() {
         let mut c = config();
         c.write(0x10, &[0xff; 8]);
-        assert_eq!(read32(&c, 0x10), !(32u32 << 20) + 1 | 0xc);
+        assert_eq!(read32(&c, 0x10), !((32u32 << 20) - 1) | 0xc);
         assert_eq!(read32(&c, 0x14), u32::MAX);
     }
 
