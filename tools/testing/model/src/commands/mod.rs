@@ -5,12 +5,12 @@
 //! The table here says for each command in which states it is allowed, which op_mods it has, and
 //! what runs it; the checks that all commands share are here too. The commands themselves:
 //!
-//! - [`bringup`] has enable, interface version, init, teardown, adapter, driver version.
-//! - [`hca_cap`] has capability pages.
-//! - [`manage_pages`] has firmware pages.
-//! - [`objects`] has UARs, EQs, PDs, transport domains.
-//! - [`registers`] has the registers of ACCESS_REG.
-//! - [`vport`] has port and vport contexts.
+//! - `bringup` has enable, interface version, init, teardown, adapter, driver version.
+//! - `hca_cap` has capability pages.
+//! - `manage_pages` has firmware pages.
+//! - `objects` has UARs, EQs, PDs, transport domains.
+//! - `registers` has the registers of ACCESS_REG.
+//! - `vport` has port and vport contexts.
 
 use crate::checks::Rule;
 use crate::cmdif::status::Failure;
