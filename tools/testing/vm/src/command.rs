@@ -2,8 +2,8 @@
 //! The subcommands for people.
 
 use anyhow::{bail, ensure, Context, Result};
+use mlx5_model::cmdif::Record;
 use mlx5_vm::manifest::{DeviceKind, Manifest};
-use mlx5_vm::model::Seen;
 use mlx5_vm::process::wait_until;
 use mlx5_vm::qemu::Hardware;
 use mlx5_vm::vm::{with, Boot, DeviceId, Vm, DRIVER};
@@ -101,18 +101,12 @@ fn verdict(vm: &mut Vm, id: DeviceId) -> Result<()> {
     }
     heading("model");
     let model = vm.model(id)?;
-    let commands = model.commands(0)?.len();
     let status = model.status()?;
-    let violations = model.violations()?;
     println!(
-        "   state {}, {commands} commands, {} violations",
-        status["state"].as_str().unwrap_or("unknown"),
-        violations.len()
+        "   state {:?}, {} commands, {} pages held, {} violations",
+        status.state, status.commands, status.pages.given, status.violations
     );
-    for violation in &violations {
-        println!("   {}: {}", violation.rule, violation.detail);
-    }
-    Ok(())
+    model.check()
 }
 
 pub fn run(manifest: &Manifest, options: &[String]) -> Result<ExitCode> {
@@ -205,13 +199,13 @@ pub fn kunit(manifest: &Manifest) -> Result<ExitCode> {
 }
 
 /// One row of the comparison.
-fn row(command: &Seen) -> String {
+fn row(command: &Record) -> String {
     format!("{}({})", command.name, command.op_mod)
 }
 
 /// Prints two lists side by side. Rows are equal if opcode and modifier are;
 /// `<` marks what only the first list has, `>` what only the second has.
-fn compare(left: &[Seen], right: &[Seen]) -> usize {
+fn compare(left: &[Record], right: &[Record]) -> usize {
     let left: Vec<String> = left.iter().map(row).collect();
     let right: Vec<String> = right.iter().map(row).collect();
     let mut different = 0;
@@ -246,7 +240,7 @@ fn up_and_down(
     vm: &mut Vm,
     driver: &str,
     load: impl FnOnce(&Vm) -> Result<()>,
-) -> Result<Vec<Seen>> {
+) -> Result<Vec<Record>> {
     let id = vm.add_device(&[])?;
     let bdf = vm.bdf(id);
     let timeout = vm.scaled(BRING_UP);

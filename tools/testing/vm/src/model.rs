@@ -1,58 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Runs a device model and talks to it (docs/model-control.md).
+//! Runs a device model; what can be asked of it is in docs/model-control.md.
 
 use crate::manifest::Manifest;
 use crate::process::Process;
 use anyhow::{bail, Context, Result};
-use serde::Deserialize;
-use serde_json::Value;
+use mlx5_model::cmdif::Record;
+use mlx5_model::control::client::Client;
+use mlx5_model::control::types;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-/// Longest time for the model to start, or to answer.
+/// Longest time for the model to start or to end.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One device model process.
 #[derive(Debug)]
 pub struct Model {
     process: Process,
-    control: BufReader<UnixStream>,
+    client: Client,
     socket: PathBuf,
-}
-
-/// A command that the model has seen.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Seen {
-    /// Counts from the first one after power on.
-    pub n: u64,
-    /// Opcode.
-    pub opcode: u16,
-    /// Its name in mlx5_ifc.h, without `MLX5_CMD_OP_`.
-    pub name: String,
-    /// Modifier.
-    pub op_mod: u16,
-    /// Status of its answer.
-    #[serde(default)]
-    pub status: u8,
-    /// Syndrome of its answer.
-    #[serde(default)]
-    pub syndrome: u32,
-}
-
-/// A rule that the driver has broken.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Violation {
-    /// Which one.
-    pub rule: String,
-    /// What it did.
-    pub detail: String,
 }
 
 impl Model {
@@ -90,6 +62,7 @@ impl Model {
             .spawn(move || {
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
                     if line == "ready" {
+                        // Only the first one is waited for.
                         let _ = sender.send(());
                     }
                     // Only a log: the model goes on without it.
@@ -101,13 +74,11 @@ impl Model {
             process.check()?;
             bail!("model {number} is not ready after {TIMEOUT:?}");
         }
-        let stream = UnixStream::connect(&control)
+        let client = Client::connect(&control)
             .with_context(|| format!("control socket {}", control.display()))?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
         Ok(Self {
             process,
-            control: BufReader::new(stream),
+            client,
             socket,
         })
     }
@@ -117,64 +88,62 @@ impl Model {
         &self.socket
     }
 
-    /// Sends one request line.
+    /// The control socket.
+    pub fn control(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// Carries out a request that returns nothing.
     ///
     /// # Errors
     ///
-    /// If the model refuses it, does not answer or has ended.
-    pub fn request(&mut self, line: &str) -> Result<Value> {
-        let answer = self.exchange(line);
-        if answer.is_err() {
+    /// If the model refuses it, or has ended: with the end of its log.
+    pub fn run(&mut self, line: &str) -> Result<()> {
+        let done = self.client.run(line);
+        if done.is_err() {
             self.process.check()?;
         }
-        let answer = answer.with_context(|| format!("model: {line}"))?;
-        if answer["ok"] != true {
-            bail!(
-                "model: {line}: {}",
-                answer["error"].as_str().unwrap_or("no reason")
-            );
-        }
-        Ok(answer)
-    }
-
-    fn exchange(&mut self, line: &str) -> Result<Value> {
-        self.control
-            .get_mut()
-            .write_all(format!("{line}\n").as_bytes())?;
-        let mut answer = String::new();
-        if self.control.read_line(&mut answer)? == 0 {
-            bail!("connection closed");
-        }
-        serde_json::from_str(&answer).with_context(|| format!("not JSON: {answer:?}"))
-    }
-
-    /// Commands from number `since` on.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::request`].
-    pub fn commands(&mut self, since: u64) -> Result<Vec<Seen>> {
-        let mut answer = self.request(&format!("commands since={since}"))?;
-        serde_json::from_value(answer["commands"].take()).context("model: commands")
-    }
-
-    /// Violations since power on or the last time they were cleared.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::request`].
-    pub fn violations(&mut self) -> Result<Vec<Violation>> {
-        let mut answer = self.request("violations")?;
-        serde_json::from_value(answer["violations"].take()).context("model: violations")
+        Ok(done?)
     }
 
     /// State and counters.
     ///
     /// # Errors
     ///
-    /// As [`Self::request`].
-    pub fn status(&mut self) -> Result<Value> {
-        self.request("status")
+    /// As [`Self::run`].
+    pub fn status(&mut self) -> Result<types::Status> {
+        let status = self.client.status();
+        if status.is_err() {
+            self.process.check()?;
+        }
+        Ok(status?)
+    }
+
+    /// Commands from number `since` on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::run`].
+    pub fn commands(&mut self, since: u64) -> Result<Vec<Record>> {
+        Ok(self.client.commands(since)?.commands)
+    }
+
+    /// Fails if the driver has broken a rule.
+    ///
+    /// # Errors
+    ///
+    /// With the first violations; or as [`Self::run`].
+    pub fn check(&mut self) -> Result<()> {
+        const SHOWN: usize = 5;
+        let seen = self.client.violations(false)?;
+        if seen.count == 0 {
+            return Ok(());
+        }
+        let mut text = format!("the model reports {} violations", seen.count);
+        for violation in seen.violations.iter().take(SHOWN) {
+            let _ = write!(text, "\n    {}: {}", violation.rule, violation.detail);
+        }
+        bail!(text)
     }
 
     /// Ends the model.
@@ -188,24 +157,42 @@ impl Model {
 
     /// What matters after a failure, in a few lines.
     pub fn describe(&mut self) -> String {
+        const COMMANDS: usize = 8;
         let mut text = String::new();
-        match self.violations() {
-            Ok(list) => {
-                for Violation { rule, detail } in list {
-                    let _ = writeln!(text, "    violation: {rule}: {detail}");
-                }
-            }
-            Err(error) => {
-                let _ = writeln!(text, "    {error:#}");
-            }
-        }
-        if let Ok(commands) = self.commands(0) {
-            let last = &commands[commands.len().saturating_sub(8)..];
-            for c in last {
+        match self.client.status() {
+            Ok(status) => {
                 let _ = writeln!(
                     text,
-                    "    command {}: {}({:#x}) op_mod {:#x}: status {:#x} syndrome {:#x}",
-                    c.n, c.name, c.opcode, c.op_mod, c.status, c.syndrome
+                    "    state {:?}, {} pages given, {} EQs, {} commands, {} in flight",
+                    status.state,
+                    status.pages.given,
+                    status.eqs.len(),
+                    status.commands,
+                    status.in_flight.len()
+                );
+            }
+            Err(error) => {
+                let _ = writeln!(text, "    {error}");
+            }
+        }
+        if let Err(error) = self.check() {
+            let _ = writeln!(text, "    {error:#}");
+        }
+        if let Ok(commands) = self.commands(0) {
+            for c in &commands[commands.len().saturating_sub(COMMANDS)..] {
+                let outcome = match (c.delivery, c.status) {
+                    (None, _) => "not completed".to_owned(),
+                    (Some(0), status) => format!(
+                        "status {:#x} syndrome {:#x}",
+                        status.unwrap_or(0),
+                        c.syndrome.unwrap_or(0)
+                    ),
+                    (Some(delivery), _) => format!("delivery status {delivery:#x}"),
+                };
+                let _ = writeln!(
+                    text,
+                    "    command {}: {}({:#x}) op_mod {:#x}: {outcome}",
+                    c.n, c.name, c.opcode, c.op_mod
                 );
             }
         }

@@ -3,6 +3,12 @@
 //! `MLX5RS_MANIFEST` describes. Which tests there are depends on that kernel.
 
 mod channel;
+mod commands;
+mod driver;
+mod events;
+mod faults;
+mod lifecycle;
+mod pages;
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -59,7 +65,16 @@ impl Lab {
 }
 
 fn tests() -> impl Iterator<Item = &'static Test> {
-    [channel::TESTS].into_iter().flatten()
+    [
+        channel::TESTS,
+        lifecycle::TESTS,
+        commands::TESTS,
+        events::TESTS,
+        faults::TESTS,
+        pages::TESTS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 fn main() -> ExitCode {
