@@ -66,7 +66,7 @@ pub fn general(page: &mut [u8], max: &[u8], log_system_page: u8) {
         Want::Exactly(CmdHcaCap::CMDIF_CHECKSUM, 0),
         Want::Exactly(CmdHcaCap::PKEY_TABLE_SIZE, PKEYS_128),
         // UAR pages of the size of system pages.
-        Want::Exactly(
+        Want::AtMost(
             CmdHcaCap::LOG_UAR_PAGE_SZ,
             u64::from(log_system_page.saturating_sub(12)),
         ),
@@ -165,9 +165,12 @@ mod tests {
     #[test]
     fn large_system_pages() {
         let mut page = [0; LEN];
-        let max = [0xff; LEN];
+        let mut max = [0xff; LEN];
         general(&mut page, &max, 16);
         assert_eq!(CmdHcaCap::LOG_UAR_PAGE_SZ.get(&page), Some(4));
+        assert_eq!(CmdHcaCap::LOG_UAR_PAGE_SZ.set(&mut max, 2), Some(()));
+        general(&mut page, &max, 16);
+        assert_eq!(CmdHcaCap::LOG_UAR_PAGE_SZ.get(&page), Some(2));
         assert_eq!(CmdHcaCap::UAR_4K.get(&page), Some(1));
     }
 

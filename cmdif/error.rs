@@ -202,7 +202,7 @@ impl CommandError {
         self.fault.errno()
     }
 
-    /// Status [63:32] and syndrome [31:0] as one number to search for (M2.3).
+    /// Status in bits 63 to 32, syndrome in bits 31 to 0, as one number to search for (M2.3).
     pub fn search_key(&self) -> Option<u64> {
         match self.fault {
             Fault::Status { status, syndrome } => {

@@ -48,7 +48,7 @@ const OWNED_BY_DEVICE: u8 = 1;
 /// Offset of that byte in the descriptor.
 pub const OWNER_OFFSET: usize = CmdLayout::STATUS_OWN.offset / 8;
 
-/// Delivery status of a command, bits [7:1] of the last descriptor byte. Not in a public header:
+/// Delivery status of a command, bits 7 to 1 of the last descriptor byte. Not in a public header:
 /// hardware.md 2.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery(

@@ -50,7 +50,7 @@ impl Ring {
         self.ci = self.ci.wrapping_add(1);
     }
 
-    /// The doorbell word: queue number [31:24], consumer index [23:0].
+    /// The doorbell word: queue number in bits 31 to 24, consumer index in bits 23 to 0.
     pub fn doorbell(&self, eqn: u8) -> u32 {
         u32::from(eqn) << 24 | self.ci & 0x00ff_ffff
     }

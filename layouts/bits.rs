@@ -238,6 +238,11 @@ impl Field {
         }
     }
 
+    /// Only for `layout!`: the bits from `first` up to `end`.
+    pub const fn between(name: &'static str, first: usize, end: usize) -> Self {
+        Self::new(name, first, end - first)
+    }
+
     /// The same field of a structure that is itself at `outer`.
     pub const fn inside(self, outer: Field) -> Self {
         Self::new(self.name, self.offset + outer.offset, self.width)

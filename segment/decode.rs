@@ -43,7 +43,7 @@ impl QueueShape {
     pub fn check(self) -> Option<(usize, usize)> {
         let fits = (1..=5).contains(&self.log_size)
             && self.log_stride >= 6
-            && self.log_size + self.log_stride <= 12;
+            && u16::from(self.log_size) + u16::from(self.log_stride) <= 12;
         fits.then(|| (1 << self.log_size, 1 << self.log_stride))
     }
 }
@@ -68,6 +68,7 @@ mod tests {
             (6, 6, None),
             (5, 8, None),
             (5, 5, None),
+            (5, u8::MAX, None),
             (15, 15, None),
         ] {
             let shape = QueueShape {

@@ -295,7 +295,7 @@ impl Layout {
         let bits = bits();
         let label = field.c_path();
         if let Some((first, end)) = &field.bits {
-            return quote!(#bits::Field::new(#label, #first, #end - #first));
+            return quote!(#bits::Field::between(#label, #first, #end));
         }
         let Some((c, unit)) = self.c_struct() else {
             unreachable!("fields of own structures have bits");
