@@ -590,3 +590,6 @@ impl Backend for Device {
         self.seg.reset();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -532,7 +532,6 @@ impl Device {
         }
         if ifc::opcode("DESTROY_EQ") == Some(request.opcode)
             || ifc::opcode("DEALLOC_UAR") == Some(request.opcode)
-            || ifc::opcode("TEARDOWN_HCA") == Some(request.opcode)
         {
             self.hca.objects_struck = true;
         }

@@ -128,6 +128,11 @@ commands! {
     "MODIFY_NIC_VPORT_CONTEXT" "modify_nic_vport_context" INITIALIZED, true, Only(&[0]), vport::modify_nic_context;
 }
 
+/// Opcodes of all commands that the model has.
+pub fn opcodes() -> impl Iterator<Item = u16> {
+    COMMANDS.iter().map(|c| c.opcode)
+}
+
 /// Reads a field of the input.
 fn input(request: &Request, bits: Bits) -> u64 {
     ifc::get(&request.input, bits)

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
@@ -107,7 +108,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// EEXIST if it overlaps another; EINVAL if the file is shorter; the error of mmap.
+    /// EEXIST if it overlaps another; EINVAL if the file is shorter; EACCES if the device may
+    /// write and the descriptor may not; ENOMEM if mmap fails.
     pub fn map(&mut self, request: Request, fd: Option<OwnedFd>) -> Result<(), Errno> {
         let Range { first, last } = request.range;
         if self
@@ -120,6 +122,9 @@ impl Memory {
         }
         let backing = match fd {
             Some(fd) => {
+                if request.write && !is_writable(&fd)? {
+                    return Err(Errno::EACCES);
+                }
                 let len = (last - first).checked_add(1).ok_or(Errno::EINVAL)?;
                 let end = request.offset.checked_add(len).ok_or(Errno::EINVAL)?;
                 Some((self.file(fd, end)?, request.offset as usize))
@@ -145,8 +150,7 @@ impl Memory {
         if meta.len() < end {
             return Err(Errno::EINVAL);
         }
-        let flags = OFlag::from_bits_truncate(fcntl(&file, FcntlArg::F_GETFL)?);
-        let writable = flags & OFlag::O_ACCMODE == OFlag::O_RDWR;
+        let writable = is_writable(&file)?;
         let key = (meta.dev(), meta.ino(), writable);
         if let Some(region) = self.files.get(&key).and_then(Weak::upgrade) {
             if region.size() as u64 >= end {
@@ -313,6 +317,11 @@ impl Memory {
         })?;
         result
     }
+}
+
+fn is_writable(fd: &impl AsFd) -> Result<bool, Errno> {
+    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
+    Ok(flags & OFlag::O_ACCMODE == OFlag::O_RDWR)
 }
 
 #[cfg(test)]

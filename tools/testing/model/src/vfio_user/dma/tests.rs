@@ -169,6 +169,8 @@ fn a_file_opened_for_reading_can_be_mapped() {
     std::fs::write(&path, vec![3; PAGE as usize]).expect("file");
     let file = File::open(path).expect("open");
     let mut m = Memory::default();
+    // A store through a mapping that the kernel made read-only would end the process.
+    assert_eq!(m.map(request(0, PAGE, 0), fd(&file)), Err(Errno::EACCES));
     m.map(
         Request {
             write: false,
