@@ -104,18 +104,10 @@ fn agent(project: &Project) -> Command {
     cmd
 }
 
-fn vm(project: &Project) -> Command {
-    let mut cmd = project.cargo();
-    cmd.args(["build", "--package", "mlx5-vm", "--bin", "mlx5-vm"]);
-    cmd
-}
-
 /// Builds what needs nothing of the kernel source, to use the time in which the
-/// toolbox is loaded. Errors are not shown: [`Host::programs`] meets them again.
+/// toolbox is loaded. An error is not shown: [`Host::programs`] meets it again.
 pub fn build_ahead(project: &Project) {
-    for mut cmd in [agent(project), vm(project)] {
-        let _ = output(&mut cmd);
-    }
+    let _ = output(&mut agent(project));
 }
 
 impl Host<'_> {
@@ -160,7 +152,9 @@ impl Host<'_> {
             "agent",
             agent(self.project),
         )?;
-        self.step("VM runner", 30, "vm", vm(self.project))?;
+        let mut cmd = self.cargo();
+        cmd.args(["build", "--package", "mlx5-vm", "--bin", "mlx5-vm"]);
+        self.step("VM runner", 30, "vm", cmd)?;
         let target = &self.project.target;
         let programs = Programs {
             model: target.join("release/mlx5-model"),

@@ -422,6 +422,8 @@ fn useless(relative: &Path) -> bool {
         extension,
         "o" | "a" | "ko" | "cmd" | "d" | "mod" | "order" | "bin" | "elf" | "relocs"
     ) || name.ends_with(".mod.c")
+        || name.starts_with(".tmp_vmlinux")
+        || relative.starts_with("arch/x86/boot/compressed")
         || matches!(
             name,
             "bzImage" | "Image" | "vmlinux" | "vmlinux.unstripped" | "vmlinux.map"
@@ -566,6 +568,7 @@ mod tests {
         }
         for gone in [
             "vmlinux",
+            ".tmp_vmlinux2.kallsyms.S",
             "vmlinux.o",
             "kernel/.fork.o.cmd",
             "rust/kernel.o",
