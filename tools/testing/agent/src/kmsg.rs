@@ -3,13 +3,17 @@
 //!
 //! A thread reads `/dev/kmsg` from the first message on and holds the last
 //! [`MAX_BYTES`] of it, so that what the host asks for late is still there
-//! when the kernel's own buffer has wrapped.
+//! when the kernel's own buffer has wrapped. A request reads what is there
+//! itself: an answer holds everything that was printed before it was asked
+//! for.
 
 use mlx5_agent::proto::Record;
+use rustix::event::{poll, PollFd, PollFlags};
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Text held before the oldest messages are dropped.
@@ -31,17 +35,28 @@ struct Held {
 }
 
 /// The kernel log so far.
-#[derive(Default)]
 pub struct Log {
+    device: Option<File>,
     held: Mutex<Held>,
     grown: Condvar,
 }
 
-impl Log {
-    /// Reads `/dev/kmsg` for ever; returns only if it cannot be read.
-    pub fn follow(&self) -> std::io::Result<()> {
-        let mut device = File::open("/dev/kmsg")?;
-        let mut buffer = vec![0u8; RECORD_BUFFER];
+impl Held {
+    fn add(&mut self, record: Record) {
+        self.next = record.seq + 1;
+        self.bytes += record.text.len();
+        self.records.push_back(record);
+        while self.bytes > MAX_BYTES {
+            let Some(oldest) = self.records.pop_front() else {
+                break;
+            };
+            self.bytes -= oldest.text.len();
+        }
+    }
+
+    /// Reads until there is no more.
+    fn drain(&mut self, mut device: &File) -> io::Result<()> {
+        let mut buffer = [0u8; RECORD_BUFFER];
         loop {
             match device.read(&mut buffer) {
                 Ok(0) => return Ok(()),
@@ -50,6 +65,7 @@ impl Log {
                         self.add(record);
                     }
                 }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // EPIPE: messages were overwritten; the next read goes on
                 // with the oldest one, whose number shows the gap.
                 Err(error)
@@ -59,26 +75,54 @@ impl Log {
             }
         }
     }
+}
 
-    fn add(&self, record: Record) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.next = record.seq + 1;
-        held.bytes += record.text.len();
-        held.records.push_back(record);
-        while held.bytes > MAX_BYTES {
-            let Some(oldest) = held.records.pop_front() else {
-                break;
-            };
-            held.bytes -= oldest.text.len();
+impl Log {
+    /// Opens `/dev/kmsg`.
+    pub fn open() -> io::Result<Self> {
+        let device = OpenOptions::new()
+            .read(true)
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+            .open("/dev/kmsg")?;
+        Ok(Self::of(Some(device)))
+    }
+
+    fn of(device: Option<File>) -> Self {
+        Self {
+            device,
+            held: Mutex::default(),
+            grown: Condvar::new(),
         }
-        self.grown.notify_all();
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads for ever; returns only if that is not possible.
+    pub fn follow(&self) -> io::Result<()> {
+        let Some(device) = &self.device else {
+            return Ok(());
+        };
+        loop {
+            match poll(&mut [PollFd::new(device, PollFlags::IN)], None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.held().drain(device)?;
+            self.grown.notify_all();
+        }
     }
 
     /// Messages from `from` on, and how many of them are lost; waits up to
     /// `wait` for the first one.
     pub fn from(&self, from: u64, wait: Duration) -> (Vec<Record>, u64) {
         let deadline = Instant::now() + wait;
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held();
+        if let Some(device) = &self.device {
+            // An error ends the follower, which reports it.
+            let _ = held.drain(device);
+        }
         while held.next <= from {
             let Some(left) = deadline.checked_duration_since(Instant::now()) else {
                 return (Vec::new(), 0);
@@ -171,10 +215,10 @@ mod tests {
 
     #[test]
     fn gaps_are_counted_and_waits_end() {
-        let log = Log::default();
+        let log = Log::of(None);
         assert_eq!(log.from(0, Duration::from_millis(1)), (Vec::new(), 0));
         for seq in [3, 4, 9] {
-            log.add(Record {
+            log.held().add(Record {
                 seq,
                 level: 0,
                 time_us: 0,

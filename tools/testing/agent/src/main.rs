@@ -36,7 +36,7 @@ fn run(on_root: bool) -> Result<()> {
         .name("reaper".into())
         .spawn(move || reaper.reap())
         .context("starting the reaper")?;
-    let log = Arc::new(kmsg::Log::default());
+    let log = Arc::new(kmsg::Log::open().context("/dev/kmsg")?);
     let follower = Arc::clone(&log);
     thread::Builder::new()
         .name("kmsg".into())

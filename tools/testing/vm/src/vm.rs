@@ -549,19 +549,6 @@ impl Vm {
         Ok(())
     }
 
-    /// Ends a device's model while the guest still has the device, as if it
-    /// was pulled out: every read gives all-ones from then on.
-    ///
-    /// # Errors
-    ///
-    /// If there is no model, or it has seen violations.
-    pub fn kill_model(&mut self, id: DeviceId) -> Result<()> {
-        self.model(id)?.check()?;
-        self.model(id)?.stop()?;
-        self.devices[id.0].model = None;
-        Ok(())
-    }
-
     /// Reads new kernel messages; waits for the first one.
     fn pull(&mut self, wait: Duration) -> Result<()> {
         let mut wait = wait;

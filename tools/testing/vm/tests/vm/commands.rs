@@ -98,7 +98,8 @@ fn storm_of_32_threads(lab: &Lab) -> Result<()> {
         let before = issued(vm, id, "QUERY_ADAPTER")?;
         let path = format!("/sys/kernel/debug/{DRIVER}/{}/query_adapter", vm.bdf(id));
         let script = format!(
-            "for t in $(seq {THREADS}); do (for i in $(seq {rounds}); do cat $0; done) & done; wait"
+            "for t in $(seq {THREADS}); do \
+             (for i in $(seq {rounds}); do read -r line < $0; echo \"$line\"; done) & done; wait"
         );
         let limit = vm.scaled(Duration::from_secs(120));
         let storm = vm
@@ -331,6 +332,10 @@ fn teardown_is_not_answered(lab: &Lab) -> Result<()> {
                     "{op} {act}: took {:?}",
                     start.elapsed()
                 );
+                if act != "never" {
+                    // Going on with what the refusal left is all it can do.
+                    vm.model(id)?.control().violations(true)?;
+                }
                 gone(vm, id).with_context(|| format!("{op} {act}"))?;
                 vm.model(id)?.control().clear_faults()?;
             }
