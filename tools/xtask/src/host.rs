@@ -387,7 +387,11 @@ impl Host<'_> {
             "--no-deps",
             "--document-private-items",
         ]);
-        cmd.env("RUSTDOCFLAGS", "-D warnings");
+        // Private items are documented too, so links to them lead somewhere.
+        cmd.env(
+            "RUSTDOCFLAGS",
+            "-D warnings -A rustdoc::private-intra-doc-links",
+        );
         self.step("rustdoc, host crates", 40, "rustdoc", cmd)
     }
 }

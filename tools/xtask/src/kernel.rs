@@ -283,13 +283,8 @@ impl Builder<'_> {
         )
     }
 
-    /// Runs olddefconfig and checks that the wishes came true.
-    fn configure(&self, wished: &str) -> Result<()> {
-        self.make(
-            "make olddefconfig",
-            Duration::from_secs(5),
-            &["olddefconfig"],
-        )?;
+    /// Checks that the wishes came true.
+    fn check(&self, wished: &str) -> Result<()> {
         check_config(
             &format!("{} kernel", self.flavour),
             wished,
@@ -338,7 +333,12 @@ impl Builder<'_> {
             "CONFIG_LOCALVERSION=\"{suffix}\"\nCONFIG_SYSTEM_TRUSTED_KEYS=\"\"\nCONFIG_RUST=y\n"
         );
         override_config(&self.build.join(".config"), &wished)?;
-        self.configure(&wished)?;
+        self.make(
+            "make olddefconfig",
+            Duration::from_secs(5),
+            &["olddefconfig"],
+        )?;
+        self.check(&wished)?;
         self.make(
             "make modules_prepare",
             self.flavour.usual(),
@@ -368,7 +368,7 @@ impl Builder<'_> {
             Duration::from_secs(5),
             &["-s", &all, "allnoconfig"],
         )?;
-        self.configure(wished)?;
+        self.check(wished)?;
         self.make(
             "make bzImage modules",
             self.flavour.usual(),

@@ -82,7 +82,7 @@ impl Step<'_> {
             .append(true)
             .open(self.log)
             .with_context(|| format!("open the log {}", self.log.display()))?;
-        writeln!(log, "### {}\n### {cmd:?}", self.what)?;
+        writeln!(log, "### {}\n### {}", self.what, command_line(&cmd))?;
         say(format!("{} (usually {})", self.what, human(self.usual)));
         let begin = Instant::now();
         let child = cmd
@@ -125,6 +125,15 @@ impl Step<'_> {
         let status = waiter.join().expect("the waiting thread does not panic");
         status.with_context(|| format!("wait for {}", self.what))
     }
+}
+
+/// Program and arguments, without the environment.
+fn command_line(cmd: &Command) -> String {
+    std::iter::once(cmd.get_program())
+        .chain(cmd.get_args())
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn tail(log: &Path) {
