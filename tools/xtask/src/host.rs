@@ -229,6 +229,17 @@ impl Host<'_> {
         run_tests(cmd)
     }
 
+    /// The examples in the documentation of the host crates, which nextest does not run.
+    ///
+    /// # Errors
+    ///
+    /// The runner could not be started.
+    pub fn doc_tests(&self) -> Result<Tally> {
+        let mut cmd = self.cargo();
+        cmd.args(["test", "--workspace", "--doc"]);
+        run_tests(cmd)
+    }
+
     /// The tests of the parsing and layout code under AddressSanitizer.
     ///
     /// # Errors
@@ -239,7 +250,9 @@ impl Host<'_> {
             return Ok(no_asan());
         }
         let mut cmd = self.cargo();
-        cmd.args(["test", "--package", "mlx5-pure", "--target", TARGET]);
+        // Not the examples in documentation: rustdoc links them without the runtime.
+        cmd.args(["test", "--package", "mlx5-pure", "--lib", "--tests"]);
+        cmd.args(["--target", TARGET]);
         cmd.env("RUSTC_BOOTSTRAP", "1")
             .env("RUSTFLAGS", "-Zsanitizer=address")
             .env("CARGO_TARGET_DIR", self.project.target.join("asan"));

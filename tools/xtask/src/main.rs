@@ -305,14 +305,18 @@ impl Ready {
     }
 }
 
+fn host_tests(session: &Session, report: &mut Report) {
+    let host = session.host();
+    report.stage("host tests", || host.tests());
+    report.stage("host tests, documentation", || host.doc_tests());
+    report.stage("host tests, AddressSanitizer", || host.sanitized());
+}
+
 fn test_everything() -> Result<()> {
     let session = Session::open_for_vm()?;
     let mut report = Report::default();
     report.stage("lint", || session.lint(Flavour::Debian));
-    report.stage("host tests", || session.host().tests());
-    report.stage("host tests, AddressSanitizer", || {
-        session.host().sanitized()
-    });
+    host_tests(&session, &mut report);
     report.stage("fuzz", || session.host().fuzz(5));
     for flavour in [Flavour::Test, Flavour::Debian, Flavour::Kasan] {
         let on = On {
@@ -372,10 +376,7 @@ fn run(task: Task) -> Result<()> {
         Task::HostTest => {
             let session = Session::open()?;
             let mut report = Report::default();
-            report.stage("host tests", || session.host().tests());
-            report.stage("host tests, AddressSanitizer", || {
-                session.host().sanitized()
-            });
+            host_tests(&session, &mut report);
             report.finish()
         }
         Task::Fuzz { seconds } => {
