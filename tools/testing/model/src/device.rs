@@ -31,6 +31,7 @@ use crate::eq::COUNTER_MASK;
 use crate::faults::Faults;
 use crate::identity::Identity;
 use crate::ifc;
+use crate::link::Link;
 use crate::pages::Pages;
 use crate::pages::Wanted;
 use crate::pci;
@@ -86,6 +87,8 @@ pub enum Later {
         /// Slot.
         slot: usize,
     },
+    /// Carries out what the driver wrote to `nic_interface`.
+    NicInterface(u8),
 }
 
 /// Everything that a reset of the function forgets.
@@ -123,6 +126,8 @@ pub struct Hca {
     pub pages_struck: bool,
     /// A fault kept the destruction of an object from running.
     pub objects_struck: bool,
+    /// All of this is of a driver that never was ([`Device::leave_stale`]).
+    pub stale: bool,
 }
 
 impl Default for Hca {
@@ -144,8 +149,32 @@ impl Default for Hca {
             roce_en: false,
             pages_struck: false,
             objects_struck: false,
+            stale: false,
         }
     }
+}
+
+/// Accesses of the host, by what they went to, and whether the device took them or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accesses {
+    /// Reads below the doorbell pages.
+    pub segment_reads: u64,
+    /// Writes below the doorbell pages, but for command doorbells.
+    pub segment_writes: u64,
+    /// Writes to the command doorbell.
+    pub doorbells: u64,
+    /// Reads of doorbell pages.
+    pub uar_reads: u64,
+    /// Writes to doorbell pages.
+    pub uar_writes: u64,
+    /// Reads of configuration space.
+    pub config_reads: u64,
+    /// Writes to configuration space.
+    pub config_writes: u64,
+    /// Reads of either that were answered with ones.
+    pub ones: u64,
+    /// Writes to either that were lost.
+    pub lost: u64,
 }
 
 /// Counters that only the control socket resets.
@@ -155,12 +184,26 @@ pub struct Counters {
     pub mmio_reads: u64,
     /// Writes to BAR 0.
     pub mmio_writes: u64,
+    /// The same and those of configuration space, by area.
+    pub accesses: Accesses,
     /// Interrupts sent, by vector.
     pub irqs: Vec<u64>,
     /// Interrupts that the host does not take.
     pub irqs_unassigned: u64,
-    /// Function level resets and DEVICE_RESETs.
+    /// Resets of the function, whatever caused them.
     pub resets: u64,
+    /// Function level resets.
+    pub flrs: u64,
+    /// DEVICE_RESETs.
+    pub device_resets: u64,
+    /// Writes of 7 to `nic_interface`.
+    pub software_resets: u64,
+    /// Writes of 1 to `nic_interface`.
+    pub nic_disables: u64,
+    /// Times that bus mastering was switched off.
+    pub master_clears: u64,
+    /// Times that what a driver had left was dropped for the next one.
+    pub stale_dropped: u64,
     /// Events for which no EQ asked.
     pub events_dropped: u64,
     /// Writes to UAR offsets that the model has no object for.
@@ -174,9 +217,16 @@ impl Counters {
         Self {
             mmio_reads: 0,
             mmio_writes: 0,
+            accesses: Accesses::default(),
             irqs: vec![0; usize::from(pci::VECTORS)],
             irqs_unassigned: 0,
             resets: 0,
+            flrs: 0,
+            device_resets: 0,
+            software_resets: 0,
+            nic_disables: 0,
+            master_clears: 0,
+            stale_dropped: 0,
             events_dropped: 0,
             uar_ignored: 0,
             unknown_opcodes: BTreeMap::new(),
@@ -199,6 +249,12 @@ pub struct Device {
     pub irqs: Vectors,
     /// State that a reset forgets.
     pub hca: Hca,
+    /// Whether the host reaches it.
+    pub link: Link,
+    /// Firmware has died: no command is answered, no event sent.
+    pub fatal: bool,
+    /// How long it takes until a write to `nic_interface` has its effect; `None` is forever.
+    pub nic_delay: Option<Duration>,
     /// Capabilities.
     pub caps: Caps,
     /// Pages that QUERY_PAGES asks for.
@@ -223,6 +279,9 @@ impl Device {
             mem: dma::Memory::default(),
             irqs: Vectors::new(usize::from(pci::VECTORS)),
             hca: Hca::default(),
+            link: Link::default(),
+            fatal: false,
+            nic_delay: Some(Duration::ZERO),
             caps: Caps::new(&identity),
             wanted: Wanted::default(),
             faults: Faults::default(),
@@ -238,6 +297,7 @@ impl Device {
     /// and interrupts stay.
     pub fn power_on(&mut self) {
         let mem = std::mem::take(&mut self.mem);
+        mem.clear_traffic();
         let irqs = std::mem::replace(&mut self.irqs, Vectors::new(0));
         // The client has written to the configuration space; that stays as the client knows it.
         let pci = self.pci.clone();
@@ -251,33 +311,47 @@ impl Device {
     }
 
     /// Forgets what a driver has set up.
-    fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.hca = Hca::default();
         self.caps.reset();
         self.timers = Timers::default();
     }
 
-    /// Function level reset.
-    fn function_reset(&mut self) {
+    /// Resets the function; the configuration space is the caller's business.
+    pub(crate) fn function_reset(&mut self) {
         self.counters.resets += 1;
+        self.drop_stale();
         self.forget();
+        if self.fatal {
+            self.recover();
+        }
         self.seg.reset();
     }
 
     /// Does what is due. To be called when [`Device::wait`] has passed.
     pub fn tick(&mut self) {
         let now = Instant::now();
+        self.come_back_in_time(now);
+        if !self.on_bus() {
+            return;
+        }
         while let Some(later) = self.timers.pop(now) {
             match later {
                 Later::Complete { slot, n } => self.complete_later(slot, n),
                 Later::Completion { slot } => self.post_completion(slot, Irq::Once),
+                Later::NicInterface(nic) => self.apply_nic_interface(nic),
             }
         }
     }
 
     /// Time until [`Device::tick`] has something to do.
     pub fn wait(&self) -> Option<Duration> {
-        self.timers.wait(Instant::now())
+        let now = Instant::now();
+        match self.link {
+            Link::Up => self.timers.wait(now),
+            Link::Silent(_, until) => until.map(|t| t.saturating_duration_since(now)),
+            Link::Gone => None,
+        }
     }
 
     /// The EQ that takes events of type `kind`.
@@ -289,10 +363,15 @@ impl Device {
             .map(|(n, _)| *n)
     }
 
+    /// Whether the device would use the bus if it had something to say.
+    pub fn may_use_bus(&self) -> bool {
+        self.pci.bus_master() && self.on_bus() && !self.fatal
+    }
+
     /// Raises an interrupt.
     pub fn raise(&mut self, vector: u16) {
-        if !self.pci.bus_master() {
-            // An MSI-X message is a write to memory.
+        // An MSI-X message is a write to memory.
+        if !self.may_use_bus() {
             return;
         }
         let vector = usize::from(vector);
@@ -305,7 +384,7 @@ impl Device {
 
     /// Writes an event to an EQ and raises its interrupt if it is armed.
     pub(crate) fn post_event(&mut self, eqn: u8, event: &Event, irq: Irq) {
-        if !self.pci.bus_master() {
+        if !self.may_use_bus() {
             return;
         }
         let Some(eq) = self.hca.eqs.get_mut(&eqn) else {
@@ -392,8 +471,50 @@ impl Device {
         self.drain_backlog(eqn);
     }
 
+    fn config_read(&mut self, offset: usize, data: &mut [u8]) {
+        self.counters.accesses.config_reads += 1;
+        if self.link.config() {
+            self.pci.read(offset, data);
+        } else {
+            self.counters.accesses.ones += 1;
+            data.fill(0xff);
+        }
+    }
+
+    fn config_write(&mut self, offset: usize, data: &[u8]) {
+        self.counters.accesses.config_writes += 1;
+        if !self.link.config() {
+            self.counters.accesses.lost += 1;
+            return;
+        }
+        match self.pci.write(offset, data) {
+            pci::Effect::None => {}
+            pci::Effect::Master(true) => debug!("bus master on"),
+            pci::Effect::Master(false) => {
+                debug!("bus master off");
+                self.lose_master();
+            }
+            pci::Effect::FunctionReset => {
+                info!("function level reset");
+                self.counters.flrs += 1;
+                self.function_reset();
+            }
+        }
+    }
+
     fn bar_read(&mut self, offset: u64, data: &mut [u8]) {
         self.counters.mmio_reads += 1;
+        let accesses = &mut self.counters.accesses;
+        if offset / bar::UAR_SIZE < bar::FIRST_UAR.into() {
+            accesses.segment_reads += 1;
+        } else {
+            accesses.uar_reads += 1;
+        }
+        if self.link != Link::Up {
+            accesses.ones += 1;
+            data.fill(0xff);
+            return;
+        }
         data.fill(0);
         if let Some(room) = (initseg::SIZE as u64).checked_sub(offset) {
             let n = data.len().min(room as usize);
@@ -404,7 +525,20 @@ impl Device {
 
     fn bar_write(&mut self, offset: u64, data: &[u8]) {
         self.counters.mmio_writes += 1;
+        let accesses = &mut self.counters.accesses;
         let uar = (offset / bar::UAR_SIZE) as u32;
+        let doorbell = initseg::DOORBELL as u64;
+        if uar >= bar::FIRST_UAR {
+            accesses.uar_writes += 1;
+        } else if (offset..offset + data.len() as u64).contains(&doorbell) {
+            accesses.doorbells += 1;
+        } else {
+            accesses.segment_writes += 1;
+        }
+        if self.link != Link::Up {
+            accesses.lost += 1;
+            return;
+        }
         if uar >= bar::FIRST_UAR {
             self.uar_write(uar, offset % bar::UAR_SIZE, data);
             return;
@@ -425,6 +559,7 @@ impl Device {
         match offset {
             initseg::CMDQ_ADDR_H => {
                 self.check_ready("cmdq_phy_addr_63_32");
+                self.supersede();
                 self.seg.cmdq_h = value;
             }
             initseg::CMDQ_ADDR_L => self.write_cmdq_low(value),
@@ -447,32 +582,46 @@ impl Device {
     /// The low word of the queue address, which also is `nic_interface`.
     fn write_cmdq_low(&mut self, value: u32) {
         let nic = (value >> 8 & 7) as u8;
+        self.timers
+            .retain(|later| !matches!(later, Later::NicInterface(_)));
         match nic {
-            nic_interface::DISABLED => {
-                // Ends a fast teardown, or cuts the function off: no DMA from here on.
-                info!("nic_interface: disabled");
-                self.forget();
-            }
-            nic_interface::SW_RESET => {
-                info!("nic_interface: software reset");
-                self.function_reset();
-            }
+            nic_interface::DISABLED => self.counters.nic_disables += 1,
+            nic_interface::SW_RESET => self.counters.software_resets += 1,
             _ => {
                 self.check_ready("cmdq_phy_addr_31_12");
-                if self.hca.state != State::Reset || self.hca.flights.iter().any(Option::is_some) {
-                    // A driver that starts over, as after kexec: the old one's memory is gone.
-                    info!("command queue set again: state of the previous driver dropped");
-                    self.forget();
-                }
+                // A driver that starts over, as after kexec: the old one's memory is gone.
+                self.supersede();
+                self.seg.cmdq_l = value & !0xfff;
+                self.seg.nic_interface = nic;
+                return;
             }
         }
         self.seg.cmdq_l = value & !0xfff;
-        // A software reset ends in the disabled state.
-        self.seg.nic_interface = if nic == nic_interface::SW_RESET {
-            nic_interface::DISABLED
+        if nic == nic_interface::SW_RESET {
+            self.seg.nic_interface = nic;
+        }
+        match self.nic_delay {
+            Some(delay) if delay.is_zero() => self.apply_nic_interface(nic),
+            Some(delay) => self
+                .timers
+                .add(Instant::now() + delay, Later::NicInterface(nic)),
+            None => {}
+        }
+    }
+
+    /// Disables the function, after a reset or at the end of a fast teardown: no DMA from here on.
+    fn apply_nic_interface(&mut self, nic: u8) {
+        info!("nic_interface: {nic}");
+        let cmdq = (self.seg.cmdq_h, self.seg.cmdq_l);
+        if nic == nic_interface::SW_RESET {
+            self.function_reset();
         } else {
-            nic
-        };
+            self.drop_stale();
+            self.forget();
+        }
+        // The address stays as it was written.
+        (self.seg.cmdq_h, self.seg.cmdq_l) = cmdq;
+        self.seg.nic_interface = nic_interface::DISABLED;
     }
 
     fn uar_write(&mut self, uar: u32, offset: u64, data: &[u8]) {
@@ -534,7 +683,7 @@ impl Backend for Device {
     fn region_read(&mut self, index: u32, offset: u64, data: &mut [u8]) -> Result<(), Errno> {
         match index {
             uapi::VFIO_PCI_BAR0_REGION_INDEX => self.bar_read(offset, data),
-            uapi::VFIO_PCI_CONFIG_REGION_INDEX => self.pci.read(offset as usize, data),
+            uapi::VFIO_PCI_CONFIG_REGION_INDEX => self.config_read(offset as usize, data),
             _ => return Err(Errno::EINVAL),
         }
         Ok(())
@@ -543,14 +692,7 @@ impl Backend for Device {
     fn region_write(&mut self, index: u32, offset: u64, data: &[u8]) -> Result<(), Errno> {
         match index {
             uapi::VFIO_PCI_BAR0_REGION_INDEX => self.bar_write(offset, data),
-            uapi::VFIO_PCI_CONFIG_REGION_INDEX => match self.pci.write(offset as usize, data) {
-                pci::Effect::None => {}
-                pci::Effect::Master(on) => debug!("bus master {}", if on { "on" } else { "off" }),
-                pci::Effect::FunctionReset => {
-                    info!("function level reset");
-                    self.function_reset();
-                }
-            },
+            uapi::VFIO_PCI_CONFIG_REGION_INDEX => self.config_write(offset as usize, data),
             _ => return Err(Errno::EINVAL),
         }
         Ok(())
@@ -578,8 +720,15 @@ impl Backend for Device {
 
     fn reset(&mut self) {
         debug!("DEVICE_RESET");
+        self.counters.device_resets += 1;
+        if self.link == Link::Gone {
+            return;
+        }
         self.pci.reset();
-        self.function_reset();
+        // QEMU resets its devices before the guest starts, which no crash kernel does.
+        if !self.hca.stale {
+            self.function_reset();
+        }
     }
 
     fn disconnected(&mut self) {

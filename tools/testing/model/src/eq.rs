@@ -176,7 +176,7 @@ impl Eq {
         for index in 0..self.pages.len() {
             let (start, len) = self.extent(index);
             let mut part = vec![0; len];
-            memory.read(start, &mut part)?;
+            memory.inspect(start, &mut part)?;
             if let Some(n) = part.chunks(EQE).position(|eqe| eqe[OWNER] & 1 != 1) {
                 return Ok(Some(first + n as u32));
             }

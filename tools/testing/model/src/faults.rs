@@ -7,7 +7,41 @@ use std::time::Duration;
 use crate::cmdif::status::Delivery;
 use crate::cmdif::status::Status;
 use crate::control::types;
+use crate::health::Fatal;
 use crate::ifc;
+use crate::link::Outage;
+
+/// Bytes put over the output of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patch {
+    at: u16,
+    len: u8,
+    data: [u8; Patch::MAX],
+}
+
+impl Patch {
+    /// Most bytes of a patch.
+    pub const MAX: usize = 16;
+
+    /// `data` at offset `at`; `None` if it is longer than [`Patch::MAX`].
+    pub fn new(at: u16, data: &[u8]) -> Option<Self> {
+        let mut all = [0; Self::MAX];
+        all.get_mut(..data.len())?.copy_from_slice(data);
+        Some(Self {
+            at,
+            len: data.len() as u8,
+            data: all,
+        })
+    }
+
+    /// Changes `output`; what is beyond its end is ignored.
+    pub fn apply(&self, output: &mut [u8]) {
+        let place = output.get_mut(self.at.into()..).unwrap_or_default();
+        for (byte, new) in place.iter_mut().zip(&self.data[..self.len.into()]) {
+            *byte = *new;
+        }
+    }
+}
 
 /// What is done to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +72,18 @@ pub enum Action {
     Delivery(Delivery),
     /// Executed, output after status and syndrome replaced by noise.
     Garbage,
+    /// Executed, some bytes of the output replaced.
+    Patch(Patch),
+    /// Not executed; OK, but the state of TEARDOWN_HCA says that it failed.
+    TeardownFailed,
+    /// The device falls silent before it executes.
+    Ones(Outage),
+    /// The device is gone before it executes.
+    Vanish,
+    /// Firmware dies before it executes.
+    Fatal(Fatal),
+    /// The function resets by itself, and is initializing for a time.
+    Reset(Duration),
 }
 
 impl Action {
@@ -57,6 +103,12 @@ impl Action {
             Action::BadToken => "bad_token",
             Action::Delivery(_) => "delivery",
             Action::Garbage => "garbage",
+            Action::Patch(_) => "patch",
+            Action::TeardownFailed => "teardown_state_failed",
+            Action::Ones(_) => "ones",
+            Action::Vanish => "vanish",
+            Action::Fatal(_) => "fatal",
+            Action::Reset(_) => "reset",
         }
     }
 }

@@ -11,6 +11,7 @@
 //! - [`vfio_user`]: the protocol, guest memory, interrupts.
 //! - [`pci`], [`bar`]: configuration space and registers.
 //! - [`device`]: the state of the function and its resets.
+//! - [`link`], [`health`], [`stale`]: silence, death of the firmware, what a driver left behind.
 //! - [`cmdif`]: the command interface; [`commands`]: what the commands do.
 //! - [`caps`], [`pages`], [`eq`]: what the commands work on.
 //! - [`ifc`]: field layouts from the kernel's `mlx5_ifc.h`.
@@ -25,10 +26,13 @@ pub mod control;
 pub mod device;
 pub mod eq;
 pub mod faults;
+pub mod health;
 pub mod identity;
 pub mod ifc;
+pub mod link;
 pub mod pages;
 pub mod pci;
 pub mod run;
+pub mod stale;
 pub mod timers;
 pub mod vfio_user;

@@ -9,6 +9,7 @@ use clap::Parser;
 use mlx5_model::device::Device;
 use mlx5_model::identity::Identity;
 use mlx5_model::identity::PortType;
+use mlx5_model::stale;
 
 /// A ConnectX device in user space, served to QEMU over vfio-user.
 ///
@@ -37,6 +38,10 @@ struct Args {
     #[arg(long)]
     vf: bool,
 
+    /// Start as if a driver that never said goodbye had given this many pages.
+    #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(..=i64::from(stale::MAX_PAGES)))]
+    stale: Option<u32>,
+
     /// Log to stderr: error, warn, info, debug or trace.
     #[arg(long, default_value = "info")]
     log: log::LevelFilter,
@@ -47,5 +52,9 @@ fn main() -> Result<()> {
     env_logger::Builder::new().filter_level(args.log).init();
     let identity = Identity::new(&args.device, args.port_type, args.vf)?;
     log::info!("{} [15b3:{:04x}]", identity.name, identity.device_id);
-    mlx5_model::run::run(&mut Device::new(identity), &args.socket, &args.control)
+    let mut device = Device::new(identity);
+    if let Some(pages) = args.stale {
+        device.leave_stale(pages, stale::EQS);
+    }
+    mlx5_model::run::run(&mut device, &args.socket, &args.control)
 }

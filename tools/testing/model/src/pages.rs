@@ -123,7 +123,7 @@ pub fn pattern(address: u64) -> [u8; SIZE] {
 /// When the page cannot be read any more.
 pub fn verify(memory: &Memory, address: u64) -> Result<Option<usize>, Fault> {
     let mut page = [0; SIZE];
-    memory.read(address, &mut page)?;
+    memory.inspect(address, &mut page)?;
     Ok(page.iter().zip(pattern(address)).position(|(a, b)| *a != b))
 }
 

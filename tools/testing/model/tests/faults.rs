@@ -155,9 +155,14 @@ fn nothing_is_written_while_bus_master_is_off() {
     b.control.fault("op=QUERY_ISSI act=hold").expect("fault");
     b.submit(0);
     b.d.vfu.master(false);
-    assert_eq!(b.control.release().expect("release").released, 1);
+    assert_eq!(
+        b.control.release().expect("release").released,
+        0,
+        "dropped when bus master went off"
+    );
     b.d.vfu.master(true);
     assert!(!b.d.done(0));
+    assert_eq!(b.control.status().expect("status").master_clears, 1);
     b.no_violation();
 }
 
@@ -252,6 +257,12 @@ fn wrong_tokens_delivery_and_noise() {
     b.submit(0);
     let out = b.d.wait(0);
     assert_eq!((out.delivery, out.status(), out.syndrome()), (0, 0, 0));
+    b.control
+        .fault("op=QUERY_ISSI act=patch at=0x6e data=00020000")
+        .expect("fault");
+    b.submit(1);
+    // Bytes beyond the end of the output are ignored.
+    assert_eq!(b.d.wait(1).data[0x6c..], [0, 0, 0, 2]);
     assert!(
         out.data[8..].iter().filter(|x| **x != 0).count() > 90,
         "{:02x?}",
@@ -284,6 +295,21 @@ fn requests_that_make_no_sense_are_refused_with_a_reason() {
         ("page_request", "npages"),
         ("initializing", "hold=1"),
         ("initseg field=nope value=1", "cmd_interface_rev"),
+        ("ones", "ms=N"),
+        ("ones on ms=1", "one of"),
+        ("ones on initializing=5", "reset=1"),
+        ("fatal nic=2", "[0, 1, 7]"),
+        ("health severity=8", "debug"),
+        ("health counter=jump", "value=N"),
+        ("health value=0x1000000", "at most"),
+        ("stale", "pages=..."),
+        ("stale pages=0x10000000", "at most"),
+        ("nic_interface delay=soon", "never"),
+        (
+            "fault op=* act=patch at=0 data=00000000000000000000000000000000ff",
+            "16 bytes",
+        ),
+        ("fault op=* act=teardown_state_failed", "TEARDOWN_HCA"),
     ] {
         let e = control.run(line).expect_err(line).to_string();
         assert!(e.contains(hint), "{line}: {e}");

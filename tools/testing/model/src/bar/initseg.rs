@@ -28,6 +28,11 @@ pub const CMDQ_ADDR_L: usize = field!("initial_seg", "cmdq_phy_addr_31_12").byte
 /// `command_doorbell_vector`.
 pub const DOORBELL: usize = field!("initial_seg", "command_doorbell_vector").byte();
 const INITIALIZING: usize = field!("initial_seg", "initializing").byte();
+/// Bit 30 of the initializing bit's word; the header has it as reserved (hardware.md).
+const FW_RESET_SUPPORTED: Bits = Bits {
+    offset: INITIALIZING as u32 * 8 + 1,
+    ..field!("initial_seg", "initializing")
+};
 const HEALTH: usize = field!("initial_seg", "health_buffer").byte();
 const HEALTH_SIZE: usize = ifc::size_of("health_buffer");
 const COUNTER: usize = field!("initial_seg", "health_syndrome").byte();
@@ -68,6 +73,50 @@ pub enum Initializing {
     Done,
 }
 
+/// The health counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    value: u32,
+    /// When it had the value; `None` if it stands still.
+    since: Option<Instant>,
+}
+
+/// Largest value of the health counter.
+pub const COUNTER_MAX: u32 = ifc::max_value(field!("initial_seg", "health_counter")) as u32;
+
+impl Counter {
+    /// Value at `now`.
+    pub fn value(&self, now: Instant) -> u32 {
+        let ticks = self.since.map_or(0, |t| {
+            now.saturating_duration_since(t).as_millis() / HEALTH_PERIOD.as_millis()
+        });
+        self.value.wrapping_add(ticks as u32) & COUNTER_MAX
+    }
+
+    /// Whether it moves.
+    pub fn is_running(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Stands still from now on.
+    pub fn stop(&mut self, now: Instant) {
+        self.value = self.value(now);
+        self.since = None;
+    }
+
+    /// Goes on from where it is.
+    pub fn run(&mut self, now: Instant) {
+        self.value = self.value(now);
+        self.since = Some(now);
+    }
+
+    /// Has another value from now on, running or not as before.
+    pub fn jump(&mut self, value: u32, now: Instant) {
+        self.value = value & COUNTER_MAX;
+        self.since = self.since.map(|_| now);
+    }
+}
+
 /// The registers that are not computed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Registers {
@@ -89,6 +138,8 @@ pub struct Registers {
     pub cmd_q_init_to: u32,
     /// Bit for each supported value of `nic_interface`.
     pub nic_interface_supported: u8,
+    /// 1: a driver may write `nic_interface` 7 to reset firmware.
+    pub fw_reset_supported: u8,
     /// 1: this is the embedded CPU's function.
     pub embedded_cpu: u8,
     /// Syndrome beside the health counter.
@@ -108,6 +159,10 @@ pub struct InitSegment {
     pub cmdq_l: u32,
     /// `nic_interface`.
     pub nic_interface: u8,
+    /// What `nic_interface` reads as instead.
+    pub nic_shown: Option<u8>,
+    /// The health counter.
+    pub counter: Counter,
     /// The initializing bit.
     pub initializing: Initializing,
     started: Instant,
@@ -123,6 +178,7 @@ impl InitSegment {
     pub fn new(identity: &Identity) -> Self {
         let (major, minor, subminor) = identity.firmware;
         let mut health = [0; HEALTH_SIZE];
+        let now = Instant::now();
         let fw = u32::from(major) << 24 | u32::from(minor) << 16 | u32::from(subminor);
         ifc::set(
             &mut health,
@@ -147,6 +203,7 @@ impl InitSegment {
                 cmd_q_init_to: milliseconds(2_000),
                 // Full driver and disabled.
                 nic_interface_supported: 0x3,
+                fw_reset_supported: 0,
                 embedded_cpu: 0,
                 health_syndrome: 0,
             },
@@ -154,8 +211,13 @@ impl InitSegment {
             cmdq_h: 0,
             cmdq_l: 0,
             nic_interface: nic_interface::FULL,
+            nic_shown: None,
+            counter: Counter {
+                value: 0,
+                since: Some(now),
+            },
             initializing: Initializing::Done,
-            started: Instant::now(),
+            started: now,
         }
     }
 
@@ -165,6 +227,16 @@ impl InitSegment {
         self.cmdq_h = 0;
         self.cmdq_l = 0;
         self.nic_interface = nic_interface::FULL;
+    }
+
+    /// Changes a field of the health buffer.
+    pub fn set_health(&mut self, bits: Bits, value: u64) {
+        ifc::set(&mut self.health, bits, value);
+    }
+
+    /// A field of the health buffer.
+    pub fn health(&self, bits: Bits) -> u64 {
+        ifc::get(&self.health, bits)
     }
 
     /// Address of the command queue; `None` before it was written.
@@ -212,7 +284,7 @@ impl InitSegment {
             CMDQ_ADDR_H => return self.cmdq_h,
             CMDQ_ADDR_L => {
                 return self.cmdq_l
-                    | u32::from(self.nic_interface & 7) << 8
+                    | u32::from(self.nic_shown.unwrap_or(self.nic_interface) & 7) << 8
                     | u32::from(r.log_cmdq_size & 0xf) << 4
                     | u32::from(r.log_cmdq_stride & 0xf)
             }
@@ -226,6 +298,7 @@ impl InitSegment {
                     r.nic_interface_supported.into(),
                 );
                 put(field!("initial_seg", "embedded_cpu"), r.embedded_cpu.into());
+                put(FW_RESET_SUPPORTED, r.fw_reset_supported.into());
             }
             HEALTH..COUNTER if offset < HEALTH + HEALTH_SIZE => {
                 let at = offset - HEALTH;
@@ -236,12 +309,14 @@ impl InitSegment {
             INTERNAL_TIMER_H => return (since.as_nanos() >> 32) as u32,
             INTERNAL_TIMER_L => return since.as_nanos() as u32,
             COUNTER => {
-                let ticks = since.as_millis() / HEALTH_PERIOD.as_millis();
                 put(
                     field!("initial_seg", "health_syndrome"),
                     r.health_syndrome.into(),
                 );
-                put(field!("initial_seg", "health_counter"), ticks as u64);
+                put(
+                    field!("initial_seg", "health_counter"),
+                    self.counter.value(now).into(),
+                );
             }
             REAL_TIME_H | REAL_TIME_L => {
                 let real = SystemTime::now()
@@ -292,6 +367,7 @@ impl InitSegment {
             "cmd_exec_to" => fit(&mut r.cmd_exec_to, name, value),
             "cmd_q_init_to" => fit(&mut r.cmd_q_init_to, name, value),
             "nic_interface_supported" => fit(&mut r.nic_interface_supported, name, value),
+            "fw_reset_supported" => fit(&mut r.fw_reset_supported, name, value),
             "embedded_cpu" => fit(&mut r.embedded_cpu, name, value),
             "health_syndrome" => fit(&mut r.health_syndrome, name, value),
             _ => match ifc::try_locate("health_buffer", name) {
@@ -303,8 +379,8 @@ impl InitSegment {
                 None => Err(format!(
                     "no register {name:?}; there are fw_rev_major, fw_rev_minor, \
                      fw_rev_subminor, cmd_interface_rev, log_cmdq_size, log_cmdq_stride, \
-                     cmd_exec_to, cmd_q_init_to, nic_interface_supported, embedded_cpu, \
-                     health_syndrome and the fields of health_buffer"
+                     cmd_exec_to, cmd_q_init_to, nic_interface_supported, \
+                     fw_reset_supported, embedded_cpu, health_syndrome and the fields of health_buffer"
                 )),
             },
         }

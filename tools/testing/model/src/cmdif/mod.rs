@@ -17,6 +17,7 @@ use log::info;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::bar::initseg::nic_interface;
 use crate::caps;
 use crate::checks::Rule;
 use crate::control::types::InFlight;
@@ -184,12 +185,21 @@ impl Device {
                 .violate(Rule::NoQueue, format!("doorbell {vector:#x}"));
             return;
         };
+        if seg.nic_interface == nic_interface::DISABLED {
+            let detail = format!("doorbell {vector:#x}: nic_interface is disabled");
+            self.checks.violate(Rule::NoQueue, detail);
+            return;
+        }
         if !self.pci.bus_master() {
             let detail = format!("command doorbell {vector:#x}");
             self.checks.violate(Rule::DmaWithoutMaster, detail);
             return;
         }
         for slot in (0..32).filter(|s| vector >> s & 1 != 0) {
+            // The command before may have been the last that the device saw.
+            if !self.on_bus() || self.seg.cmdq() != Some(queue) {
+                return;
+            }
             if slot >= slots {
                 let detail = format!("doorbell for slot {slot} of {slots}");
                 self.checks.violate(Rule::MmioAccess, detail);
@@ -322,6 +332,12 @@ impl Device {
     }
 
     fn start(&mut self, slot: usize, mut flight: Flight) {
+        if self.fatal {
+            if let Some(record) = self.log.get(flight.n) {
+                record.fault = Some("fatal".into());
+            }
+            return self.note_and_keep(slot, flight);
+        }
         flight.action = self
             .faults
             .strike(flight.request.opcode, flight.request.op_mod);
@@ -351,11 +367,29 @@ impl Device {
                     output: Vec::new(),
                 });
             }
-            Some(Action::Never | Action::Hold) => {
-                self.note_struck(&flight.request);
-                self.hca.flights[slot] = Some(flight);
-                return;
+            Some(Action::TeardownFailed) => {
+                let mut output = vec![0; flight.request.out_len];
+                ifc::set(&mut output, crate::field!("teardown_hca_out", "state"), 1);
+                flight.reply = Some(Reply {
+                    delivery: Delivery::OK,
+                    output,
+                });
             }
+            Some(Action::Never | Action::Hold) => return self.note_and_keep(slot, flight),
+            Some(Action::Ones(outage)) => {
+                // It goes on when the device does.
+                self.answer_later(slot, flight, Duration::ZERO);
+                return self.fall_silent(outage);
+            }
+            Some(Action::Vanish) => {
+                self.note_and_keep(slot, flight);
+                return self.vanish();
+            }
+            Some(Action::Fatal(fatal)) => {
+                self.note_and_keep(slot, flight);
+                return self.fail(fatal);
+            }
+            Some(Action::Reset(initializing)) => return self.reset_by_itself(initializing),
             Some(Action::Late(after)) => {
                 self.run(&mut flight);
                 return self.answer_later(slot, flight, after);
@@ -364,6 +398,12 @@ impl Device {
             _ => {}
         }
         self.complete(slot, flight);
+    }
+
+    /// Keeps a command that is not executed, perhaps for good.
+    fn note_and_keep(&mut self, slot: usize, flight: Flight) {
+        self.note_struck(&flight.request);
+        self.hca.flights[slot] = Some(flight);
     }
 
     fn answer_later(&mut self, slot: usize, flight: Flight, after: Duration) {
@@ -426,6 +466,14 @@ impl Device {
             debug!("slot {slot}: completion dropped, bus master is off");
             return;
         }
+        if self.fatal {
+            self.hca.flights[slot] = Some(flight);
+            return;
+        }
+        if !self.on_bus() {
+            // Timers stand still until the link is back.
+            return self.answer_later(slot, flight, Duration::ZERO);
+        }
         self.run(&mut flight);
         let Some(Reply {
             delivery,
@@ -440,6 +488,9 @@ impl Device {
         };
         if flight.action == Some(Action::Garbage) {
             noise(output.get_mut(8..).unwrap_or_default(), flight.n);
+        }
+        if let Some(Action::Patch(patch)) = flight.action {
+            patch.apply(&mut output);
         }
         if let Some(record) = self.log.get(flight.n) {
             record.delivery = Some(delivery.0);

@@ -153,7 +153,9 @@ pub fn teardown_hca(device: &mut Device, request: &Request, _: &mut [u8]) -> Out
             device.hca.state = State::TornDown;
         }
         profile::FORCE => {
+            // The device uses no memory of the host from here on, its pages included.
             device.drop_objects();
+            device.hca.pages = Default::default();
             device.hca.state = State::TornDown;
         }
         // The function goes on until nic_interface is written.

@@ -9,7 +9,9 @@ use serde::Serialize;
 
 use crate::checks::Violation;
 use crate::cmdif::Record;
+use crate::device::Accesses;
 use crate::device::State;
+use crate::vfio_user::dma::Traffic;
 
 /// Reply to `status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,15 +22,21 @@ pub struct Status {
     pub device_id: u16,
     /// A client (QEMU) is connected.
     pub connected: bool,
+    /// `up`, `ones` or `gone`.
+    pub link: String,
     /// Bring-up state.
     pub state: State,
+    /// It is of a driver that never was.
+    pub stale: bool,
+    /// Firmware has died.
+    pub fatal: bool,
     /// What SET_ISSI chose.
     pub issi: Option<u16>,
     /// Command register bit 2.
     pub bus_master: bool,
     /// The initializing bit.
     pub initializing: bool,
-    /// `nic_interface` of the initialization segment.
+    /// What `nic_interface` of the initialization segment reads as.
     pub nic_interface: u8,
     /// What SET_DRIVER_VERSION said.
     pub driver_version: String,
@@ -52,12 +60,28 @@ pub struct Status {
     pub mmio_reads: u64,
     /// Writes to BAR 0.
     pub mmio_writes: u64,
+    /// Both, and accesses to configuration space, by area.
+    pub accesses: Accesses,
+    /// Accesses of the device to guest memory.
+    pub dma: Traffic,
     /// Interrupts sent, by vector.
     pub irqs: Vec<u64>,
     /// Interrupts for vectors that the host does not take.
     pub irqs_unassigned: u64,
-    /// Resets of the function.
+    /// Resets of the function, whatever caused them.
     pub resets: u64,
+    /// Function level resets.
+    pub flrs: u64,
+    /// Resets by the client.
+    pub device_resets: u64,
+    /// Resets through `nic_interface`.
+    pub software_resets: u64,
+    /// Times that `nic_interface` was set to 1.
+    pub nic_disables: u64,
+    /// Times that bus mastering was switched off.
+    pub master_clears: u64,
+    /// Times that what a driver had left was dropped for the next one.
+    pub stale_dropped: u64,
     /// Events for which no EQ asked.
     pub events_dropped: u64,
     /// Writes to doorbell pages that the model ignores.
@@ -165,6 +189,25 @@ pub struct Cap {
     pub cur: u64,
     /// Largest value.
     pub max: u64,
+}
+
+/// Reply to `health`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// Firmware has died.
+    pub fatal: bool,
+    /// `synd` of the health buffer.
+    pub syndrome: u8,
+    /// `rfr` of the health buffer.
+    pub rfr: bool,
+    /// `severity` of the health buffer, if valid.
+    pub severity: Option<u8>,
+    /// The health counter.
+    pub counter: u32,
+    /// The counter moves.
+    pub running: bool,
+    /// What `nic_interface` reads as.
+    pub nic_interface: u8,
 }
 
 /// A fault in the reply to `faults`.

@@ -9,7 +9,9 @@ use serde::Serialize;
 use serde_json::json;
 use serde_json::Value;
 
+use crate::bar::initseg::nic_interface;
 use crate::bar::initseg::Initializing;
+use crate::bar::initseg::COUNTER_MAX;
 use crate::cmdif::status::Delivery;
 use crate::cmdif::status::Status as CommandStatus;
 use crate::device::Device;
@@ -17,8 +19,14 @@ use crate::eq::Event;
 use crate::eq::DATA_SIZE;
 use crate::faults::Action;
 use crate::faults::Fault;
+use crate::faults::Patch;
+use crate::field;
+use crate::health::Fatal;
 use crate::ifc;
+use crate::link::Link;
+use crate::link::Outage;
 use crate::pci;
+use crate::stale;
 
 use super::request::number;
 use super::request::Request;
@@ -124,7 +132,7 @@ fn run(
             w.boot = boot.unwrap_or(w.boot);
             w.init = init.unwrap_or(w.init);
             w.regular = regular.unwrap_or(w.regular);
-            if check {
+            if check && !device.hca.stale {
                 let functions = device.hca.pages.functions.values();
                 let all: Vec<u64> = functions.flat_map(|f| f.given.keys().copied()).collect();
                 device.check_pages(&all);
@@ -137,6 +145,7 @@ fn run(
             let release_all = r.number::<u8>("release_all")?.unwrap_or(0) != 0;
             let npages = r.number::<i32>("npages")?;
             r.finish()?;
+            alive(device)?;
             let npages = match npages {
                 Some(n) => n,
                 None if release_all => 0,
@@ -156,6 +165,7 @@ fn run(
             let vector: u16 = number(&r.need("vector")?)?;
             let count = r.number::<u32>("count")?.unwrap_or(1).min(MAX_COUNT);
             r.finish()?;
+            alive(device)?;
             if vector >= pci::VECTORS {
                 return Err(format!("vector {vector}: there are {}", pci::VECTORS));
             }
@@ -180,6 +190,69 @@ fn run(
             device.seg.set(&field, new)?;
             value(types::Done {})
         }
+        "ones" => {
+            let (on, off) = (r.word("on"), r.word("off"));
+            if off {
+                r.finish()?;
+                device.come_back();
+                return value(types::Done {});
+            }
+            let outage = outage(&mut r)?;
+            r.finish()?;
+            if on == outage.length.is_some() {
+                return Err("ones: one of on, off, ms=N".into());
+            }
+            not_gone(device)?;
+            device.fall_silent(outage);
+            value(types::Done {})
+        }
+        "vanish" => {
+            let off = r.word("off");
+            r.finish()?;
+            if off {
+                device.plug();
+            } else {
+                device.vanish();
+            }
+            value(types::Done {})
+        }
+        "fatal" => {
+            let fatal = fatal(&mut r)?;
+            r.finish()?;
+            not_gone(device)?;
+            device.fail(fatal);
+            value(types::Done {})
+        }
+        "health" => {
+            health(device, &mut r)?;
+            r.finish()?;
+            value(health_now(device))
+        }
+        "stale" => {
+            let pages: u32 = number(&r.need("pages")?)?;
+            let eqs = r.number("eqs")?.unwrap_or(stale::EQS);
+            r.finish()?;
+            if pages > stale::MAX_PAGES || eqs > stale::MAX_EQS {
+                return Err(format!(
+                    "stale: at most {} pages and {} EQs",
+                    stale::MAX_PAGES,
+                    stale::MAX_EQS
+                ));
+            }
+            device.leave_stale(pages, eqs);
+            value(types::Done {})
+        }
+        "nic_interface" => {
+            let text = r.need("delay")?;
+            r.finish()?;
+            device.nic_delay = match text.as_str() {
+                "never" => None,
+                ms => Some(Duration::from_millis(
+                    number(ms).map_err(|e| format!("delay: {e}; milliseconds, or never"))?,
+                )),
+            };
+            value(types::Done {})
+        }
         "reset" => {
             r.finish()?;
             device.power_on();
@@ -192,8 +265,125 @@ fn run(
         }
         verb => Err(format!(
             "no verb {verb:?}; there are status, commands, violations, fault, faults, release, cap, \
-             pages, page_request, event, irq, initializing, initseg, reset, quit"
+             pages, page_request, event, irq, initializing, initseg, ones, vanish, fatal, health, \
+             stale, nic_interface, reset, quit"
         )),
+    }
+}
+
+fn not_gone(device: &Device) -> Result<(), String> {
+    if device.link == Link::Gone {
+        return Err("the device has vanished; vanish off or reset first".into());
+    }
+    Ok(())
+}
+
+/// Whether the device could say something.
+fn alive(device: &Device) -> Result<(), String> {
+    if device.fatal {
+        return Err("firmware has died; health clear or a reset of the function first".into());
+    }
+    if device.on_bus() {
+        Ok(())
+    } else {
+        Err(format!("the device is silent: {}", device.link.name()))
+    }
+}
+
+fn milliseconds(r: &mut Request, key: &str) -> Result<Option<Duration>, String> {
+    Ok(r.number(key)?.map(Duration::from_millis))
+}
+
+/// `[ms=N] [config=1] [reset=1 [initializing=N]]`.
+fn outage(r: &mut Request) -> Result<Outage, String> {
+    let length = milliseconds(r, "ms")?;
+    let config = r.number::<u8>("config")?.unwrap_or(0) != 0;
+    let reset = r.number::<u8>("reset")?.unwrap_or(0) != 0;
+    let initializing = milliseconds(r, "initializing")?;
+    if initializing.is_some() && !reset {
+        return Err("initializing=N goes with reset=1".into());
+    }
+    Ok(Outage {
+        config,
+        length,
+        reset: reset.then_some(initializing.unwrap_or_default()),
+    })
+}
+
+/// `[syndrome=N] [nic=0|1|7]`.
+fn fatal(r: &mut Request) -> Result<Fatal, String> {
+    let default = Fatal::default();
+    let syndrome = r.number("syndrome")?.unwrap_or(default.syndrome);
+    let nic = r.number("nic")?.unwrap_or(default.nic_interface);
+    let known = [
+        nic_interface::FULL,
+        nic_interface::DISABLED,
+        nic_interface::SW_RESET,
+    ];
+    if !known.contains(&nic) {
+        return Err(format!("nic={nic}: not one of {known:?}"));
+    }
+    Ok(Fatal {
+        syndrome,
+        nic_interface: nic,
+    })
+}
+
+fn health(device: &mut Device, r: &mut Request) -> Result<(), String> {
+    if r.word("clear") {
+        device.recover();
+        return Ok(());
+    }
+    let syndrome = r.number::<u8>("syndrome")?;
+    let rfr = r.number::<u8>("rfr")?;
+    let severity = r.number::<u8>("severity")?;
+    if severity.is_some_and(|s| s > 7) {
+        return Err("severity: 0 (emergency) to 7 (debug)".into());
+    }
+    let counter = r.text("counter");
+    let to = r.number::<u32>("value")?;
+    if to.is_some_and(|v| v > COUNTER_MAX) {
+        return Err(format!("value: at most {COUNTER_MAX:#x}"));
+    }
+    let now = Instant::now();
+    let seg = &mut device.seg;
+    match (counter.as_deref(), to) {
+        (None, None) => {}
+        (Some("run"), None) => seg.counter.run(now),
+        (Some("stop"), to) => {
+            seg.counter.stop(now);
+            if let Some(to) = to {
+                seg.counter.jump(to, now);
+            }
+        }
+        (Some("jump"), Some(to)) => seg.counter.jump(to, now),
+        _ => return Err("counter: run, stop [value=N], or jump value=N".into()),
+    }
+    if let Some(syndrome) = syndrome {
+        seg.set_health(field!("health_buffer", "synd"), syndrome.into());
+        seg.registers.health_syndrome = syndrome;
+    }
+    if let Some(rfr) = rfr {
+        seg.set_health(field!("health_buffer", "rfr"), (rfr != 0).into());
+    }
+    if let Some(severity) = severity {
+        seg.set_health(field!("health_buffer", "valid"), 1);
+        seg.set_health(field!("health_buffer", "severity"), severity.into());
+    }
+    Ok(())
+}
+
+fn health_now(device: &Device) -> types::Health {
+    let seg = &device.seg;
+    let valid = seg.health(field!("health_buffer", "valid")) != 0;
+    types::Health {
+        fatal: device.fatal,
+        syndrome: seg.health(field!("health_buffer", "synd")) as u8,
+        rfr: seg.health(field!("health_buffer", "rfr")) != 0,
+        severity: valid.then_some(seg.health(field!("health_buffer", "severity")) as u8),
+        counter: seg.counter.value(Instant::now()),
+        running: seg.counter.is_running(),
+        nic_interface: seg.nic_shown.unwrap_or(seg.nic_interface),
     }
 }
 
@@ -204,11 +394,14 @@ fn status(device: &Device, connected: bool) -> types::Status {
         device: device.identity.name.clone(),
         device_id: device.identity.device_id,
         connected,
+        link: device.link.name().to_string(),
         state: hca.state,
+        stale: hca.stale,
+        fatal: device.fatal,
         issi: hca.issi,
         bus_master: device.pci.bus_master(),
         initializing: device.seg.is_initializing(Instant::now()),
-        nic_interface: device.seg.nic_interface,
+        nic_interface: device.seg.nic_shown.unwrap_or(device.seg.nic_interface),
         driver_version: hca.driver_version.clone(),
         pages: pages(device),
         eqs: hca
@@ -236,9 +429,17 @@ fn status(device: &Device, connected: bool) -> types::Status {
         violations: device.checks.count(),
         mmio_reads: c.mmio_reads,
         mmio_writes: c.mmio_writes,
+        accesses: c.accesses,
+        dma: device.mem.traffic(),
         irqs: c.irqs.clone(),
         irqs_unassigned: c.irqs_unassigned,
         resets: c.resets,
+        flrs: c.flrs,
+        device_resets: c.device_resets,
+        software_resets: c.software_resets,
+        nic_disables: c.nic_disables,
+        master_clears: c.master_clears,
+        stale_dropped: c.stale_dropped,
         events_dropped: c.events_dropped,
         uar_ignored: c.uar_ignored,
         unknown_opcodes: c.unknown_opcodes.clone(),
@@ -322,10 +523,29 @@ fn fault(r: &mut Request) -> Result<Fault, String> {
             Action::Delivery(Delivery(code))
         }
         "garbage" => Action::Garbage,
+        "patch" => {
+            let at = number(&r.need("at")?).map_err(|e| format!("at: {e}"))?;
+            let data = unhex(&r.need("data")?)?;
+            Action::Patch(
+                Patch::new(at, &data)
+                    .ok_or_else(|| format!("data: at most {} bytes", Patch::MAX))?,
+            )
+        }
+        "teardown_state_failed" => {
+            if opcode != ifc::opcode("TEARDOWN_HCA") {
+                return Err("act=teardown_state_failed goes with op=TEARDOWN_HCA".into());
+            }
+            Action::TeardownFailed
+        }
+        "ones" => Action::Ones(outage(r)?),
+        "vanish" => Action::Vanish,
+        "fatal" => Action::Fatal(fatal(r)?),
+        "reset" => Action::Reset(after(r, 0)?),
         other => {
             return Err(format!(
                 "act={other}: not one of status, never, late, delay, twice, hold, drop_event, \
-                 dup_event, drop_irq, dup_irq, bad_token, delivery, garbage"
+                 dup_event, drop_irq, dup_irq, bad_token, delivery, garbage, patch, \
+                 teardown_state_failed, ones, vanish, fatal, reset"
             ))
         }
     };
@@ -354,6 +574,7 @@ fn event(device: &mut Device, r: &mut Request) -> Result<(), String> {
     if count > MAX_COUNT {
         return Err(format!("count={count}: at most {MAX_COUNT}"));
     }
+    alive(device)?;
     let eqn = match r.number::<u8>("eqn")? {
         Some(eqn) => eqn,
         None => device

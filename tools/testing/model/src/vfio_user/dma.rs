@@ -6,6 +6,7 @@
 //! them. All descriptors of one file share one memory map of the whole file, so a mapping costs
 //! an entry in a tree, and neither descriptors nor memory maps run out.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,6 +24,8 @@ use nix::fcntl::FcntlArg;
 use nix::fcntl::OFlag;
 use nix::sys::mman::MapFlags;
 use nix::sys::mman::ProtFlags;
+use serde::Deserialize;
+use serde::Serialize;
 use thiserror::Error;
 use vm_memory::mmap::MmapRegionBuilder;
 use vm_memory::Bytes;
@@ -84,12 +87,26 @@ struct Mapping {
     backing: Option<(Arc<MmapRegion>, usize)>,
 }
 
+/// Accesses of the device to guest memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes in the reads.
+    pub bytes_read: u64,
+    /// Bytes in the writes.
+    pub bytes_written: u64,
+}
+
 /// All memory that the device can reach.
 #[derive(Debug, Default)]
 pub struct Memory {
     maps: BTreeMap<u64, Mapping>,
     /// Live memory maps by device, inode and writability.
     files: HashMap<(u64, u64, bool), Weak<MmapRegion>>,
+    traffic: Cell<Traffic>,
 }
 
 impl Memory {
@@ -247,12 +264,41 @@ impl Memory {
         self.pieces(address, len, write, |_, _, _, _| {})
     }
 
+    /// Accesses of the device so far, also those that failed.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic.get()
+    }
+
+    /// Counts anew.
+    pub fn clear_traffic(&self) {
+        self.traffic.set(Traffic::default());
+    }
+
+    fn count(&self, read: usize, written: usize) {
+        let mut t = self.traffic.get();
+        t.reads += u64::from(read != 0);
+        t.writes += u64::from(written != 0);
+        t.bytes_read += read as u64;
+        t.bytes_written += written as u64;
+        self.traffic.set(t);
+    }
+
     /// Reads `data.len()` bytes.
     ///
     /// # Errors
     ///
     /// The first address that cannot be read.
     pub fn read(&self, address: u64, data: &mut [u8]) -> Result<(), Fault> {
+        self.count(data.len(), 0);
+        self.inspect(address, data)
+    }
+
+    /// Reads what no device would read: to check the driver.
+    ///
+    /// # Errors
+    ///
+    /// The first address that cannot be read.
+    pub fn inspect(&self, address: u64, data: &mut [u8]) -> Result<(), Fault> {
         let mut short = None;
         self.pieces(address, data.len(), false, |region, offset, done, len| {
             match region.get_slice(offset, len) {
@@ -272,6 +318,7 @@ impl Memory {
     ///
     /// The first address that cannot be written; nothing is written then.
     pub fn write(&self, address: u64, data: &[u8]) -> Result<(), Fault> {
+        self.count(0, data.len());
         self.check(address, data.len(), true)?;
         let mut short = None;
         self.pieces(
@@ -292,6 +339,7 @@ impl Memory {
     ///
     /// When it cannot be read.
     pub fn load(&self, address: u64) -> Result<u8, Fault> {
+        self.count(1, 0);
         let mut value = Err(Fault::Unmapped(address));
         self.pieces(address, 1, false, |region, offset, _, _| {
             value = region
@@ -308,6 +356,7 @@ impl Memory {
     ///
     /// When it cannot be written.
     pub fn store(&self, address: u64, value: u8) -> Result<(), Fault> {
+        self.count(0, 1);
         let mut result = Err(Fault::Unmapped(address));
         self.pieces(address, 1, true, |region, offset, _, _| {
             result = region
