@@ -16,6 +16,7 @@ use anyhow::{bail, Context, Result};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use rustix::process::{getppid, getuid, pidfd_open, Pid, PidfdFlags};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -30,11 +31,18 @@ use std::time::Duration;
 /// How long an unwanted guest is kept.
 pub const IDLE: Duration = Duration::from_secs(30);
 
-/// Ports that a borrower may count on.
-pub const MIN_PORTS: usize = 4;
+/// Longest time that a guest is lent for; the runner ends tests before.
+const BORROWED: Duration = Duration::from_secs(3600);
 
 /// Time for the keeper itself to start.
 const START: Duration = Duration::from_secs(10);
+
+/// What a borrower says first.
+#[derive(Debug, Serialize, Deserialize)]
+struct Wish {
+    /// Free ports that it needs.
+    ports: usize,
+}
 
 /// What the keeper tells a borrower.
 #[derive(Debug, Serialize, Deserialize)]
@@ -67,18 +75,31 @@ impl Lease {
     }
 }
 
-/// Borrows a guest for the test `name`. `keeper` is the program `mlx5-vm`.
+/// Borrows a guest with at least `ports` free ports for the test `name`.
+/// `keeper` is the program `mlx5-vm`.
 ///
 /// # Errors
 ///
 /// If no guest can be had.
-pub fn borrow(manifest: &Manifest, name: &str, boot: &Boot, keeper: &Path) -> Result<Vm> {
+pub fn borrow(
+    manifest: &Manifest,
+    name: &str,
+    boot: &Boot,
+    ports: usize,
+    keeper: &Path,
+) -> Result<Vm> {
+    if ports > boot.hardware.ports.into() {
+        bail!(
+            "{name} needs {ports} ports; its guest has {}",
+            boot.hardware.ports
+        );
+    }
     let folder = socket_folder()?;
     let socket = folder.join(format!("{:016x}.sock", key(manifest, boot)?));
     let mut reason = None;
     // A keeper may be just about to end for lack of interest.
     for _ in 0..3 {
-        match lease(manifest, boot, keeper, &socket) {
+        match lease(manifest, boot, ports, keeper, &socket) {
             Ok(lease) => return Vm::share(manifest, name, boot, lease),
             Err(error) => reason = Some(error),
         }
@@ -133,8 +154,16 @@ fn socket_folder() -> Result<PathBuf> {
     }
 }
 
-fn lease(manifest: &Manifest, boot: &Boot, keeper: &Path, socket: &Path) -> Result<Lease> {
-    let stream = connect(manifest, boot, keeper, socket)?;
+fn lease(
+    manifest: &Manifest,
+    boot: &Boot,
+    ports: usize,
+    keeper: &Path,
+    socket: &Path,
+) -> Result<Lease> {
+    let mut stream = connect(manifest, boot, keeper, socket)?;
+    let wish = serde_json::to_string(&Wish { ports })?;
+    writeln!(stream, "{wish}").context("asking for a guest")?;
     let mut line = String::new();
     // Waits for those before us, and for the boot.
     let mut reader = BufReader::new(stream);
@@ -222,8 +251,11 @@ pub fn keep(manifest: &Manifest, boot: &Boot, socket: &Path, runner: Option<i32>
     let mut boots = 0u32;
     while ready(&listener, runner.as_ref(), IDLE)? {
         let (mut stream, _) = listener.accept().context("accepting a borrower")?;
+        let Some(wish) = hear::<Wish>(&stream, runner.as_ref(), START) else {
+            continue;
+        };
         if let Some((machine, ports)) = &mut guest {
-            if machine.process.ended().is_some() || ports.len() < MIN_PORTS {
+            if machine.process.ended().is_some() || ports.len() < wish.ports {
                 guest = None;
             }
         }
@@ -265,13 +297,22 @@ fn serve(stream: &mut UnixStream, offer: Offer, runner: Option<&impl AsFd>) -> O
     let offer: Result<Offer, String> = Ok(offer);
     let line = serde_json::to_string(&offer).ok()?;
     writeln!(stream, "{line}").ok()?;
-    if !ready(stream, runner, Duration::from_secs(3600)).ok()? {
+    let returned: Returned = hear(stream, runner, BORROWED)?;
+    Some(returned.ports)
+}
+
+/// Reads one line of a borrower.
+fn hear<T: DeserializeOwned>(
+    stream: &UnixStream,
+    runner: Option<&impl AsFd>,
+    patience: Duration,
+) -> Option<T> {
+    if !ready(stream, runner, patience).ok()? {
         return None;
     }
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).ok()?;
-    let returned: Returned = serde_json::from_str(&answer).ok()?;
-    Some(returned.ports)
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).ok()?;
+    serde_json::from_str(&line).ok()
 }
 
 /// Waits until `source` can be read. False if the runner ends or `idle`

@@ -2,45 +2,37 @@
 //! The harness itself: the command channel, the judge of the kernel log, the
 //! sharing of guests.
 
+use crate::driver::{down, load, up};
 use crate::{shared, Lab, Test, ALL, TEST};
 use anyhow::{bail, ensure, Context, Result};
 use mlx5_agent::proto::{Call, Exec, Reply, Status, WriteMode, MAX_DATA, MAX_IN_FLIGHT};
 use mlx5_vm::agent::GuestError;
+use mlx5_vm::manifest::Kernel;
 use mlx5_vm::qemu::Hardware;
-use mlx5_vm::vm::{Boot, Vm};
+use mlx5_vm::vm::{with, Boot, Vm};
 use std::time::{Duration, Instant};
 
 pub const TESTS: &[Test] = &[
-    Test {
-        name: "channel::programs",
-        kernels: ALL,
-        run: programs,
-    },
-    Test {
-        name: "channel::files",
-        kernels: TEST,
-        run: files,
-    },
-    Test {
-        name: "channel::many_at_once",
-        kernels: TEST,
-        run: many_at_once,
-    },
-    Test {
-        name: "channel::kernel_log_is_judged",
-        kernels: TEST,
-        run: kernel_log_is_judged,
-    },
-    Test {
-        name: "channel::a_failed_test_ends_its_guest",
-        kernels: TEST,
-        run: a_failed_test_ends_its_guest,
-    },
-    Test {
-        name: "channel::a_dead_guest_is_noticed",
-        kernels: TEST,
-        run: a_dead_guest_is_noticed,
-    },
+    Test::new(
+        "channel::debian_root",
+        &[Kernel::Test, Kernel::Debian],
+        debian_root,
+    )
+    .on_root(),
+    Test::new("channel::programs", ALL, programs),
+    Test::new("channel::files", TEST, files),
+    Test::new("channel::many_at_once", TEST, many_at_once),
+    Test::new("channel::kernel_log_is_judged", TEST, kernel_log_is_judged),
+    Test::new(
+        "channel::a_failed_test_ends_its_guest",
+        TEST,
+        a_failed_test_ends_its_guest,
+    ),
+    Test::new(
+        "channel::a_dead_guest_is_noticed",
+        TEST,
+        a_dead_guest_is_noticed,
+    ),
 ];
 
 const ENOENT: i32 = 2;
@@ -208,7 +200,7 @@ fn log(vm: &Vm, line: &str) -> Result<()> {
 }
 
 fn kernel_log_is_judged(lab: &Lab) -> Result<()> {
-    let mut vm = lab.borrow()?;
+    let mut vm = lab.borrow(1)?;
     vm.expect_defect("BUG: made up, expected");
     let error = vm.check_log().unwrap_err().to_string();
     ensure!(error.contains("BUG: made up, expected"), "{error}");
@@ -229,16 +221,16 @@ fn boot_id(vm: &Vm) -> Result<String> {
 }
 
 fn a_failed_test_ends_its_guest(lab: &Lab) -> Result<()> {
-    let vm = lab.borrow()?;
+    let vm = lab.borrow(1)?;
     let first = boot_id(&vm)?;
     vm.finish()?;
-    let vm = lab.borrow()?;
+    let vm = lab.borrow(1)?;
     ensure!(
         boot_id(&vm)? == first,
         "a guest handed back in order was not used again"
     );
     drop(vm);
-    let vm = lab.borrow()?;
+    let vm = lab.borrow(1)?;
     ensure!(
         boot_id(&vm)? != first,
         "a guest not handed back was used again"
@@ -273,5 +265,43 @@ fn a_dead_guest_is_noticed(lab: &Lab) -> Result<()> {
     let panic = text.contains("Kernel panic - not syncing: sysrq triggered crash");
     ensure!(panic, "the explanation lacks the panic:\n{text}");
     std::fs::remove_dir_all(vm.logs()).context("removing the logs")?;
+    Ok(())
+}
+
+/// The guest on a Debian root: its programs, and nothing kept of what they
+/// write.
+fn debian_root(lab: &Lab) -> Result<()> {
+    let boot = Boot {
+        hardware: Hardware {
+            ports: 2,
+            ..Hardware::default()
+        },
+        root: true,
+        ..shared()
+    };
+    for _ in 0..2 {
+        with(Vm::boot(&lab.manifest, lab.test, &boot)?, |vm| {
+            let agent = vm.agent();
+            let soon = vm.soon();
+            let os = agent.text("/etc/os-release")?;
+            ensure!(os.contains("ID=debian"), "{os}");
+            agent
+                .output(&["rdma", "-V"], soon)
+                .context("iproute2 in the guest's root")?;
+            agent
+                .output(&["ibv_devices"], soon)
+                .context("rdma-core in the guest's root")?;
+            let marks = agent.list("/var/tmp")?;
+            ensure!(
+                !marks.iter().any(|name| name == "mark"),
+                "an earlier guest's file is there"
+            );
+            agent.output(&["touch", "/var/tmp/mark"], soon)?;
+            load(vm, "")?;
+            let id = vm.add_device(&[])?;
+            up(vm, id)?;
+            down(vm, id)
+        })?;
+    }
     Ok(())
 }

@@ -10,46 +10,34 @@ use mlx5_vm::vm::{DeviceId, Vm, DRIVER};
 use std::time::{Duration, Instant};
 
 pub const TESTS: &[Test] = &[
-    Test {
-        name: "commands::storm_of_32_threads",
-        kernels: &[Kernel::Test, Kernel::Kasan],
-        run: storm_of_32_threads,
-    },
-    Test {
-        name: "commands::all_slots_in_flight",
-        kernels: TEST,
-        run: all_slots_in_flight,
-    },
-    Test {
-        name: "commands::lost_interrupt",
-        kernels: TEST,
-        run: lost_interrupt,
-    },
-    Test {
-        name: "commands::doubled_events_and_interrupts",
-        kernels: TEST,
-        run: doubled_events_and_interrupts,
-    },
-    Test {
-        name: "commands::late_completion",
-        kernels: TEST,
-        run: late_completion,
-    },
-    Test {
-        name: "commands::refusals_are_reported",
-        kernels: TEST,
-        run: refusals_are_reported,
-    },
-    Test {
-        name: "commands::unbind_while_in_flight",
-        kernels: TEST,
-        run: unbind_while_in_flight,
-    },
-    Test {
-        name: "commands::teardown_is_not_answered",
-        kernels: TEST,
-        run: teardown_is_not_answered,
-    },
+    Test::new(
+        "commands::storm_of_32_threads",
+        &[Kernel::Test, Kernel::Kasan],
+        storm_of_32_threads,
+    ),
+    Test::new("commands::all_slots_in_flight", TEST, all_slots_in_flight),
+    Test::new("commands::lost_interrupt", TEST, lost_interrupt),
+    Test::new(
+        "commands::doubled_events_and_interrupts",
+        TEST,
+        doubled_events_and_interrupts,
+    ),
+    Test::new("commands::late_completion", TEST, late_completion),
+    Test::new(
+        "commands::refusals_are_reported",
+        TEST,
+        refusals_are_reported,
+    ),
+    Test::new(
+        "commands::unbind_while_in_flight",
+        TEST,
+        unbind_while_in_flight,
+    ),
+    Test::new(
+        "commands::teardown_is_not_answered",
+        TEST,
+        teardown_is_not_answered,
+    ),
 ];
 
 /// Threads in the storm, and slots of the model's queue.

@@ -9,16 +9,8 @@ use mlx5_vm::process::wait_until;
 use mlx5_vm::vm::{DeviceId, Vm};
 
 pub const TESTS: &[Test] = &[
-    Test {
-        name: "events::queues_wrap",
-        kernels: TEST,
-        run: queues_wrap,
-    },
-    Test {
-        name: "events::hostile",
-        kernels: &[Kernel::Test, Kernel::Kasan],
-        run: hostile,
-    },
+    Test::new("events::queues_wrap", TEST, queues_wrap),
+    Test::new("events::hostile", &[Kernel::Test, Kernel::Kasan], hostile),
 ];
 
 /// Port change: the asynchronous queue takes it, and nothing follows from it.

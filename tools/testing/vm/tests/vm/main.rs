@@ -25,11 +25,44 @@ const ALL: &[Kernel] = &[Kernel::Test, Kernel::Debian, Kernel::Kasan];
 /// The small kernel with lockdep, where most tests run.
 const TEST: &[Kernel] = &[Kernel::Test];
 
+/// Devices that a test may add, unless it says otherwise.
+const PORTS: usize = 3;
+
 /// One test.
 struct Test {
     name: &'static str,
     kernels: &'static [Kernel],
     run: fn(&Lab) -> Result<()>,
+    /// Needs the Debian root in the manifest.
+    root: bool,
+}
+
+impl Test {
+    const fn new(
+        name: &'static str,
+        kernels: &'static [Kernel],
+        run: fn(&Lab) -> Result<()>,
+    ) -> Self {
+        Self {
+            name,
+            kernels,
+            run,
+            root: false,
+        }
+    }
+
+    const fn on_root(mut self) -> Self {
+        self.root = true;
+        self
+    }
+
+    /// Whether the test can run with what `manifest` has. On a real card,
+    /// nothing can be injected.
+    fn fits(&self, manifest: &Manifest) -> bool {
+        self.kernels.contains(&manifest.kernel)
+            && manifest.device == DeviceKind::Model
+            && (manifest.guest_root.is_some() || !self.root)
+    }
 }
 
 /// Where a test finds its guests.
@@ -53,14 +86,19 @@ fn shared() -> Boot {
 
 impl Lab {
     /// A guest that other tests have used and will use.
-    fn borrow(&self) -> Result<Vm> {
+    fn borrow(&self, ports: usize) -> Result<Vm> {
         let program = Path::new(env!("CARGO_BIN_EXE_mlx5-vm"));
-        keeper::borrow(&self.manifest, self.test, &shared(), program)
+        keeper::borrow(&self.manifest, self.test, &shared(), ports, program)
     }
 
-    /// Runs `body` in a shared guest.
+    /// Runs `body` in a shared guest, where it may add up to [`PORTS`] devices.
     fn shared(&self, body: impl FnOnce(&mut Vm) -> Result<()>) -> Result<()> {
-        with(self.borrow()?, body)
+        self.shared_with(PORTS, body)
+    }
+
+    /// The same for `ports` devices.
+    fn shared_with(&self, ports: usize, body: impl FnOnce(&mut Vm) -> Result<()>) -> Result<()> {
+        with(self.borrow(ports)?, body)
     }
 }
 
@@ -95,19 +133,15 @@ fn main() -> ExitCode {
         },
     };
     let trials = manifest.iter().flat_map(|manifest| {
-        // On a real card, faults cannot be injected.
-        let model = manifest.device == DeviceKind::Model;
-        tests()
-            .filter(move |test| model && test.kernels.contains(&manifest.kernel))
-            .map(|test| {
-                let lab = Lab {
-                    manifest: Manifest::clone(manifest),
-                    test: test.name,
-                };
-                Trial::test(test.name, move || {
-                    (test.run)(&lab).map_err(|error| Failed::from(format!("{error:#}")))
-                })
+        tests().filter(|test| test.fits(manifest)).map(|test| {
+            let lab = Lab {
+                manifest: Manifest::clone(manifest),
+                test: test.name,
+            };
+            Trial::test(test.name, move || {
+                (test.run)(&lab).map_err(|error| Failed::from(format!("{error:#}")))
             })
+        })
     });
     let trials = trials.collect();
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -9,31 +9,19 @@ use mlx5_vm::process::wait_until;
 use mlx5_vm::vm::{DeviceId, Vm};
 
 pub const TESTS: &[Test] = &[
-    Test {
-        name: "pages::give_and_take",
-        kernels: &[Kernel::Test, Kernel::Kasan],
-        run: give_and_take,
-    },
-    Test {
-        name: "pages::release_all",
-        kernels: TEST,
-        run: release_all,
-    },
-    Test {
-        name: "pages::odd_answers_at_bring_up",
-        kernels: TEST,
-        run: odd_answers_at_bring_up,
-    },
-    Test {
-        name: "pages::nonsense_is_refused",
-        kernels: TEST,
-        run: nonsense_is_refused,
-    },
-    Test {
-        name: "pages::requests_until_unbind",
-        kernels: TEST,
-        run: requests_until_unbind,
-    },
+    Test::new(
+        "pages::give_and_take",
+        &[Kernel::Test, Kernel::Kasan],
+        give_and_take,
+    ),
+    Test::new("pages::release_all", TEST, release_all),
+    Test::new(
+        "pages::odd_answers_at_bring_up",
+        TEST,
+        odd_answers_at_bring_up,
+    ),
+    Test::new("pages::nonsense_is_refused", TEST, nonsense_is_refused),
+    Test::new("pages::requests_until_unbind", TEST, requests_until_unbind),
 ];
 
 /// Pages that the model has of function 0.
