@@ -204,7 +204,7 @@ impl Host<'_> {
 
     fn nextest(&self) -> Result<Command> {
         let mut cmd = self.subcommand("nextest", NEXTEST)?;
-        cmd.arg("run");
+        cmd.args(["run", "--no-fail-fast"]);
         if std::env::var_os("CI").is_some() {
             cmd.args(["--profile", "ci"]);
         }

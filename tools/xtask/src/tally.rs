@@ -41,8 +41,9 @@ impl Tally {
     /// `N passed, N failed`; None for any other line.
     pub fn of_line(line: &str) -> Option<Self> {
         let line = strip_colours(line);
-        let line = line.trim();
-        let counts = if let Some(rest) = line.strip_prefix("Summary [") {
+        let line = line.trim_end();
+        // Only nextest's own line is indented; what else is was printed by a test.
+        let counts = if let Some(rest) = line.trim_start().strip_prefix("Summary [") {
             rest.split_once("run:")?.1
         } else if let Some(rest) = line.strip_prefix("test result:") {
             rest.split_once(". ")?.1
@@ -257,6 +258,8 @@ mod tests {
             ("  Compiling x v0.1", None),
             ("he said: 1 passed, 2 failed is what we want", None),
             ("test a::b ... ok", None),
+            ("    test result: FAILED. 0 passed; 1 failed; 0 ignored", None),
+            ("    12 passed, 3 failed", None),
         ] {
             assert_eq!(Tally::of_line(line), expected, "{line}");
         }
