@@ -30,6 +30,16 @@ mod layouts;
 mod pages;
 mod segment;
 
+use device::{
+    hca::Params,
+    Device, //
+};
+use kapi::pci_driver::{
+    self,
+    Channel,
+    Verdict, //
+};
+
 /// What BARs, interrupts and debugfs entries are named after.
 const NAME: &CStr = c"mlx5_rs";
 
@@ -64,7 +74,7 @@ macro_rules! pci_ids {
         // Every function that upstream's table holds (hardware.md, end of section 11).
         kernel::pci_device_table!(
             PCI_TABLE,
-            <Mlx5Driver as pci::Driver>::IdInfo,
+            <Mlx5Driver as pci_driver::Driver>::IdInfo,
             [$((pci::DeviceId::from_id(pci::Vendor::MELLANOX, $id), Adapter($name)),)*]
         );
     };
@@ -100,9 +110,9 @@ pci_ids! {
 
 struct Mlx5Driver;
 
-impl pci::Driver for Mlx5Driver {
+impl pci_driver::Driver for Mlx5Driver {
     type IdInfo = Adapter;
-    type Data<'bound> = device::Hca<'bound>;
+    type Data<'bound> = Device<'bound>;
 
     const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
 
@@ -110,13 +120,57 @@ impl pci::Driver for Mlx5Driver {
         pdev: &'bound pci::Device<Core<'_>>,
         info: Option<&'bound Self::IdInfo>,
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
-        let params = device::Params {
+        let params = Params {
             adapter: info.map_or("unknown adapter", |adapter| adapter.0),
             cmd_timeout_ms: module_parameters::cmd_timeout_ms.value(),
             init_timeout_ms: module_parameters::init_timeout_ms.value(),
             comp_eqs: module_parameters::comp_eqs.value(),
         };
-        device::Hca::bring_up(pdev, &params)
+        Device::new(pdev, params)
+    }
+
+    fn unbind<'bound>(_: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) {
+        device.unbind();
+    }
+
+    fn shutdown<'bound>(_: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) {
+        device.shutdown();
+    }
+
+    fn error_detected<'bound>(
+        _: &'bound pci::Device<Core<'_>>,
+        device: Pin<&Device<'bound>>,
+        channel: Channel,
+    ) -> Verdict {
+        device.error_detected(channel)
+    }
+
+    fn slot_reset<'bound>(
+        pdev: &'bound pci::Device<Core<'_>>,
+        device: Pin<&Device<'bound>>,
+    ) -> Verdict {
+        device.slot_reset(pdev)
+    }
+
+    fn error_resume<'bound>(pdev: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) {
+        device.error_resume(pdev);
+    }
+
+    fn reset_prepare<'bound>(_: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) {
+        device.reset_prepare();
+    }
+
+    fn reset_done<'bound>(pdev: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) {
+        device.reset_done(pdev);
+    }
+
+    fn suspend<'bound>(_: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) -> Result {
+        device.suspend();
+        Ok(())
+    }
+
+    fn resume<'bound>(pdev: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) -> Result {
+        device.resume(pdev)
     }
 }
 
@@ -125,8 +179,8 @@ impl pci::Driver for Mlx5Driver {
 struct Mlx5Module {
     // Dropped first: devices go before the directory that theirs are in.
     #[pin]
-    _driver: driver::Registration<pci::Adapter<Mlx5Driver>>,
-    _debugfs: kapi::debugfs::Dir<'static>,
+    _driver: driver::Registration<pci_driver::Adapter<Mlx5Driver>>,
+    _debugfs: kapi::debugfs::Dir,
 }
 
 impl InPlaceModule for Mlx5Module {

@@ -16,8 +16,10 @@ pub mod errno {
     #![allow(missing_docs)]
     pub const EIO: i32 = 5;
     pub const ENXIO: i32 = 6;
+    pub const EAGAIN: i32 = 11;
     pub const EFAULT: i32 = 14;
     pub const EBUSY: i32 = 16;
+    pub const ENODEV: i32 = 19;
     pub const EINVAL: i32 = 22;
     pub const ENOMSG: i32 = 42;
     pub const EBADR: i32 = 53;
@@ -125,6 +127,14 @@ pub enum Fault {
         /// How long the command waited.
         ms: u32,
     },
+    /// Every slot of the class belongs to a command that timed out: none can become free unless the
+    /// device wakes up.
+    Stuck {
+        /// How many slots that is.
+        slots: usize,
+    },
+    /// The device is off the bus, or hangs: every read is all ones.
+    Gone,
     /// The interface is down: the device failed, goes away, or was not started.
     Down,
     /// The command or its reply does not fit the transport.
@@ -151,7 +161,7 @@ impl Fault {
     pub fn leaves_device_busy(&self) -> bool {
         matches!(
             self,
-            Self::TimedOut { .. } | Self::Down | Self::Corrupt(_) | Self::Delivery(_)
+            Self::TimedOut { .. } | Self::Gone | Self::Down | Self::Corrupt(_) | Self::Delivery(_)
         )
     }
 
@@ -164,6 +174,8 @@ impl Fault {
             Self::Corrupt(_) => EPROTO,
             Self::TimedOut { .. } => ETIMEDOUT,
             Self::NoSlot { .. } => EBUSY,
+            Self::Stuck { .. } => EAGAIN,
+            Self::Gone => ENODEV,
             Self::Down => ENXIO,
             Self::TooLong { .. } => EMSGSIZE,
             Self::Refused { .. } => EINVAL,
@@ -227,6 +239,10 @@ impl fmt::Display for CommandError {
                 write!(f, "timed out after {ms} ms (slot {slot})")
             }
             Fault::NoSlot { ms } => write!(f, "no command slot became free in {ms} ms"),
+            Fault::Stuck { slots } => {
+                write!(f, "all {slots} slots belong to commands that timed out")
+            }
+            Fault::Gone => write!(f, "the device does not answer, every read is all ones"),
             Fault::Down => write!(f, "the command interface is down"),
             Fault::TooLong { len, max } => write!(f, "{len} bytes, at most {max} are possible"),
             Fault::Refused { value, max } => {

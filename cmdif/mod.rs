@@ -138,6 +138,7 @@ pub(crate) struct Interface<'a> {
     #[pin]
     pages_free: Completion,
     timeout_ms: Atomic<u32>,
+    going_down: Atomic<bool>,
     events: Atomic<bool>,
     down: Atomic<bool>,
     #[pin]
@@ -149,6 +150,16 @@ pub(crate) struct Interface<'a> {
 
 /// How long a command waits for a free slot, in ms, beyond the time that the ones before it have.
 const SLOT_GRACE_MS: u32 = 1_000;
+
+/// How much longer a command that timed out is waited for, in ms: what is late is usually not very
+/// late, and a slot is worth it. Never more than the timeout itself.
+const GRACE_MS: u32 = 2_000;
+
+/// How long the device has for a command on the way down, in ms (hardware.md 2.2, TEARDOWN).
+const TEARDOWN_MS: u32 = 3_000;
+
+/// How often a waiter looks whether the device is still there, in ms.
+const LOOK_MS: u32 = 200;
 
 /// How long the device has for a command when it does not say (hardware.md 2.2).
 const DEFAULT_TIMEOUT_MS: u32 = 60_000;
@@ -187,6 +198,7 @@ impl<'a> Interface<'a> {
                 regular_free <- Completion::new(),
                 pages_free <- Completion::new(),
                 timeout_ms: Atomic::new(DEFAULT_TIMEOUT_MS),
+                going_down: Atomic::new(false),
                 events: Atomic::new(false),
                 down: Atomic::new(false),
                 recover <- new_mutex!(None, "mlx5_rs_recover"),
@@ -219,7 +231,17 @@ impl<'a> Interface<'a> {
 
     /// How long the device has for each command, in milliseconds.
     pub(crate) fn timeout_ms(&self) -> u32 {
-        self.timeout_ms.load(Relaxed)
+        let ms = self.timeout_ms.load(Relaxed);
+        if self.going_down.load(Relaxed) {
+            ms.min(TEARDOWN_MS)
+        } else {
+            ms
+        }
+    }
+
+    /// From now on commands have less time: nobody waits a minute for an unbind.
+    pub(crate) fn begin_teardown(&self) {
+        self.going_down.store(true, Relaxed);
     }
 
     /// From now on replies are announced by events; `recover` finds those whose interrupt was lost.
@@ -385,6 +407,14 @@ impl<'a> Interface<'a> {
         self.reap_orphans();
         let patience = self.timeout_ms().saturating_add(SLOT_GRACE_MS);
         let free = self.free_count(class);
+        {
+            let slots = self.slots.lock();
+            if slots.table.is_stuck(class) {
+                return Err(Fault::Stuck {
+                    slots: slots.table.class_size(class),
+                });
+            }
+        }
         let free_slot = !self.is_down() && free.wait(patience);
         if self.is_down() {
             return Err(Fault::Down);
@@ -492,42 +522,77 @@ impl<'a> Interface<'a> {
         })
     }
 
-    /// Waits until the device is done with the slot.
+    /// Waits until the device is done with the slot: its time, then a search for what was lost, then
+    /// some grace (M2.4).
     fn wait(&self, slot: u8) -> Result<(), Fault> {
         let ms = self.timeout_ms();
-        let timed_out = Fault::TimedOut { ms, slot };
-        if !self.uses_events() {
-            return if self.poll(slot, ms) {
-                Ok(())
-            } else {
-                Err(timed_out)
-            };
+        if self.wait_ms(slot, ms)? {
+            return Ok(());
         }
-        let done = self
-            .done
-            .get(usize::from(slot))
-            .ok_or(Fault::Os(error::errno::EINVAL))?;
-        if done.wait(ms) {
-            return if self.state(slot) == Some(Slot::Done) {
-                Ok(())
-            } else {
-                // Woken by `cut_off`.
-                Err(Fault::Down)
-            };
+        if self.uses_events() {
+            // The interrupt may be lost, or the event (field case C3).
+            let recover = self.recover.lock().clone();
+            if let Some(recover) = recover {
+                recover.poll();
+            }
+            if self.look(slot) {
+                dev_warn!(
+                    self.dev,
+                    "command slot {slot}: recovered after timeout, its event or interrupt was lost\n"
+                );
+                return Ok(());
+            }
         }
-        // The interrupt may be lost, or the event (M2.4, field case C3).
-        let recover = self.recover.lock().clone();
-        if let Some(recover) = recover {
-            recover.poll();
-        }
-        if self.look(slot) {
+        if self.wait_ms(slot, ms.min(GRACE_MS))? || self.look(slot) {
             dev_warn!(
                 self.dev,
-                "command slot {slot}: recovered after timeout, its event or interrupt was lost\n"
+                "command slot {slot}: answered after its {ms} ms\n"
             );
             return Ok(());
         }
-        Err(timed_out)
+        Err(Fault::TimedOut { ms, slot })
+    }
+
+    /// Waits at most `ms` milliseconds, with an eye on the device. `false` if time is up.
+    fn wait_ms(&self, slot: u8, ms: u32) -> Result<bool, Fault> {
+        let mut left = ms;
+        while left != 0 {
+            let part = left.min(LOOK_MS);
+            left -= part;
+            let done = if self.uses_events() {
+                self.done
+                    .get(usize::from(slot))
+                    .is_some_and(|done| done.wait(part))
+            } else {
+                self.poll(slot, part)
+            };
+            if self.state(slot) == Some(Slot::Done) {
+                return Ok(true);
+            }
+            if self.is_down() {
+                return Err(Fault::Down);
+            }
+            if done {
+                // A wake-up that was meant for an earlier command in this slot.
+                continue;
+            }
+            if self.segment.is_gone() {
+                self.gone();
+                return Err(Fault::Gone);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The device is off the bus or hangs: said once, then nothing is sent any more.
+    fn gone(&self) {
+        if !self.is_down() {
+            dev_err!(
+                self.dev,
+                "the device does not answer, every read is all ones: no further command is sent\n"
+            );
+        }
+        self.cut_off();
     }
 
     fn state(&self, slot: u8) -> Option<Slot> {

@@ -93,6 +93,29 @@ impl SlotTable {
         self.active().iter().filter(|s| **s == state).count()
     }
 
+    /// How many slots the class has.
+    pub fn class_size(&self, class: Class) -> usize {
+        match class {
+            Class::Pages => 1,
+            Class::Regular => self.count().saturating_sub(1),
+        }
+    }
+
+    /// Whether all slots of the class are orphans: waiting for one is of no use.
+    pub fn is_stuck(&self, class: Class) -> bool {
+        self.class(class).iter().all(|slot| *slot == Slot::Orphan)
+    }
+
+    /// The slots of the class.
+    fn class(&self, class: Class) -> &[Slot] {
+        let regular = self.class_size(Class::Regular);
+        let (first, last) = self.active().split_at(regular.min(self.active().len()));
+        match class {
+            Class::Regular => first,
+            Class::Pages => last,
+        }
+    }
+
     /// Takes a free slot of the class, or `None` when all are busy.
     pub fn take(&mut self, class: Class) -> Option<Ticket> {
         let last = self.count().checked_sub(1)?;
@@ -205,6 +228,22 @@ mod tests {
         assert_eq!(table.complete(slot), Completed::Late);
         assert_eq!(table.complete(slot), Completed::Spurious);
         assert!(table.take(Class::Regular).is_some());
+    }
+
+    #[test]
+    fn a_class_is_stuck_when_all_its_slots_are_orphans() {
+        let mut table = SlotTable::new(3).unwrap();
+        assert!(!table.is_stuck(Class::Regular));
+        for slot in 0..2 {
+            assert_eq!(table.take(Class::Regular).unwrap().slot, slot);
+            assert!(table.post(slot));
+            assert!(!table.is_stuck(Class::Regular));
+            assert!(table.abandon(slot));
+        }
+        assert!(table.is_stuck(Class::Regular));
+        assert!(!table.is_stuck(Class::Pages));
+        assert_eq!(table.complete(1), Completed::Late);
+        assert!(!table.is_stuck(Class::Regular));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! debugfs directories whose files may borrow from the device.
 //!
 //! C header: `include/linux/debugfs.h`. The `kernel` crate wants file data that live for ever; here
-//! the directory is removed on drop, and `debugfs_remove` waits for calls under way, so that what
-//! the files show need only outlive the directory.
+//! files are removed on drop, and `debugfs_remove` waits for calls under way, so that what the files
+//! show need only outlive the files.
 
 use kernel::{
     bindings,
@@ -15,7 +15,8 @@ use kernel::{
     fmt,
     prelude::*,
     seq_file::SeqFile,
-    seq_print, //
+    seq_print,
+    sync::Arc, //
 };
 
 type Show<'a> = dyn Fn(&mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync + 'a;
@@ -24,21 +25,19 @@ struct FileData<'a> {
     show: KBox<Show<'a>>,
 }
 
-/// A directory with its files, removed on drop. Where debugfs is missing or full, files are silently
-/// absent, as everywhere in the kernel: nothing depends on them.
-pub(crate) struct Dir<'a> {
-    // Removed in the drop, before `files`, which the files in it point to.
+/// A directory, removed on drop with what is left in it. Where debugfs is missing or full, files are
+/// silently absent, as everywhere in the kernel: nothing depends on them.
+pub(crate) struct Dir {
     dentry: *mut bindings::dentry,
-    files: KVec<KBox<FileData<'a>>>,
 }
 
-// SAFETY: A dentry may be used from any thread, and the file data are `Send`.
-unsafe impl Send for Dir<'_> {}
+// SAFETY: A dentry may be used from any thread.
+unsafe impl Send for Dir {}
 
-// SAFETY: `&Dir` gives no access to anything.
-unsafe impl Sync for Dir<'_> {}
+// SAFETY: `&Dir` gives access only to calls that debugfs synchronizes.
+unsafe impl Sync for Dir {}
 
-impl<'a> Dir<'a> {
+impl Dir {
     /// Creates the directory `name` at the top of debugfs.
     pub(crate) fn new(name: &CStr) -> Self {
         Self::create(name, core::ptr::null_mut())
@@ -58,43 +57,79 @@ impl<'a> Dir<'a> {
     fn create(name: &CStr, parent: *mut bindings::dentry) -> Self {
         // SAFETY: `name` is a C string, `parent` null or a directory in debugfs.
         let dentry = unsafe { bindings::debugfs_create_dir(name.as_char_ptr(), parent) };
+        Self { dentry }
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        // SAFETY: The dentry is from `debugfs_create_dir` (errors are allowed). All `Files` in it are
+        // gone: they hold a reference.
+        unsafe { bindings::debugfs_remove(self.dentry) };
+    }
+}
+
+/// Some files of a directory, removed on drop.
+pub(crate) struct Files<'a> {
+    // Each removed in the drop, before the data that it points to.
+    files: KVec<(*mut bindings::dentry, KBox<FileData<'a>>)>,
+    dir: Arc<Dir>,
+}
+
+// SAFETY: A dentry may be used from any thread, and the file data are `Send`.
+unsafe impl Send for Files<'_> {}
+
+// SAFETY: `&Files` gives no access to anything.
+unsafe impl Sync for Files<'_> {}
+
+impl<'a> Files<'a> {
+    /// No files in `dir` yet.
+    pub(crate) fn new(dir: Arc<Dir>) -> Self {
         Self {
-            dentry,
             files: KVec::new(),
+            dir,
         }
     }
 
     /// Adds a file that shows what `show` prints.
-    pub(crate) fn file<F>(&mut self, name: &CStr, show: F) -> Result
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn add<F>(&mut self, name: &CStr, show: F) -> Result
     where
         F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync + 'a,
     {
         let show: KBox<Show<'a>> = KBox::new(show, GFP_KERNEL)?;
         let data = KBox::new(FileData { show }, GFP_KERNEL)?;
+        self.files.reserve(1, GFP_KERNEL)?;
         let ptr = core::ptr::from_ref(&*data).cast_mut().cast::<c_void>();
-        self.files.push(data, GFP_KERNEL)?;
-        // SAFETY: The dentry is this directory's (or an error, which the call takes as well); `ptr`
-        // points to a `FileData` that is only freed after the directory was removed; FOPS is for
-        // such data.
-        unsafe {
+        // SAFETY: The dentry is the directory's (or an error, which the call takes as well); `ptr`
+        // points to a `FileData` that is only freed after the file was removed; FOPS is for such
+        // data.
+        let dentry = unsafe {
             bindings::debugfs_create_file_full(
                 name.as_char_ptr(),
                 0o400,
-                self.dentry,
+                self.dir.dentry,
                 ptr,
                 core::ptr::null(),
                 &raw const FOPS.0,
             )
         };
+        // There is room.
+        let _ = self.files.push_within_capacity((dentry, data));
         Ok(())
     }
 }
 
-impl Drop for Dir<'_> {
+impl Drop for Files<'_> {
     fn drop(&mut self) {
-        // SAFETY: The dentry is from `debugfs_create_dir` (errors are allowed). Waits for running
-        // calls into the files; afterwards none starts.
-        unsafe { bindings::debugfs_remove(self.dentry) };
+        for (dentry, _) in &self.files {
+            // SAFETY: The dentry is from `debugfs_create_file_full` (errors are allowed), removed
+            // once. Waits for running calls into the file; afterwards none starts.
+            unsafe { bindings::debugfs_remove(*dentry) };
+        }
     }
 }
 
@@ -115,7 +150,7 @@ static FOPS: Fops = Fops(bindings::file_operations {
 
 /// # Safety
 ///
-/// Only as `open` of a file that [`Dir`] made.
+/// Only as `open` of a file that [`Files`] made.
 unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     // SAFETY: The inode is valid; its private pointer is the file's `FileData`.
     unsafe { bindings::single_open(file, Some(show), (*inode).i_private) }

@@ -12,5 +12,6 @@ pub(crate) mod debugfs;
 pub(crate) mod dma;
 pub(crate) mod irq;
 pub(crate) mod pci;
+pub(crate) mod pci_driver;
 pub(crate) mod print;
 pub(crate) mod workqueue;

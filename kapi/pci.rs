@@ -33,8 +33,8 @@ impl<'a> Enabled<'a> {
     /// # Errors
     ///
     /// What `pci_enable_device_mem` reports.
-    pub(crate) fn new(pdev: &'a pci::Device<Core<'_>>) -> Result<Self> {
-        pdev.enable_device_mem()?;
+    pub(crate) fn new(pdev: &'a pci::Device<Bound>, core: &pci::Device<Core<'_>>) -> Result<Self> {
+        core.enable_device_mem()?;
         Ok(Self(pdev))
     }
 }
@@ -52,8 +52,8 @@ pub(crate) struct BusMaster<'a>(&'a pci::Device<Bound>);
 
 impl<'a> BusMaster<'a> {
     /// Turns bus mastering on.
-    pub(crate) fn new(pdev: &'a pci::Device<Core<'_>>) -> Self {
-        pdev.set_master();
+    pub(crate) fn new(pdev: &'a pci::Device<Bound>, core: &pci::Device<Core<'_>>) -> Self {
+        core.set_master();
         Self(pdev)
     }
 }
@@ -93,4 +93,31 @@ pub(crate) fn is_virtfn(pdev: &pci::Device<Bound>) -> bool {
 pub(crate) fn set_dma_mask(pdev: &pci::Device<Core<'_>>, mask: DmaMask) -> Result {
     // SAFETY: Probe is the only user of the device: nothing allocates or maps DMA memory for it yet.
     unsafe { pdev.dma_set_mask_and_coherent(mask) }
+}
+
+/// Whether the device can be reached: the bus has not given it up, and its config space answers.
+pub(crate) fn is_present(pdev: &pci::Device<Bound>) -> bool {
+    // SAFETY: The device is valid; the field is one that readers look at without a lock.
+    let channel = unsafe { (*raw(pdev)).error_state };
+    if channel != bindings::pci_channel_io_normal {
+        return false;
+    }
+    // SAFETY: The device is valid.
+    unsafe { bindings::pci_device_is_present(raw(pdev)) }
+}
+
+/// Keeps the config space for [`restore_state`].
+pub(crate) fn save_state(pdev: &pci::Device<Core<'_>>) {
+    // SAFETY: The device is valid, and the bus holds its lock. It cannot fail but for want of memory
+    // for capabilities, in which case less is restored.
+    unsafe { bindings::pci_save_state(raw(pdev)) };
+}
+
+/// Writes the config space that was saved, and keeps it for the next time.
+pub(crate) fn restore_state(pdev: &pci::Device<Core<'_>>) {
+    // SAFETY: As in `save_state`.
+    unsafe {
+        bindings::pci_restore_state(raw(pdev));
+        bindings::pci_save_state(raw(pdev));
+    }
 }

@@ -25,6 +25,7 @@ use kernel::{
 };
 
 use crate::layouts::{
+    own::NIC_INTERFACE,
     segment::{
         InitialSeg,
         InitialSegC, //
@@ -171,6 +172,35 @@ impl<'a> Segment<'a> {
     pub(crate) fn ring_command(&self, slot: u8) -> Result {
         let vector = 1_u32.checked_shl(slot.into()).ok_or(EINVAL)?;
         self.set_word(InitialSeg::COMMAND_DOORBELL_VECTOR.in_word().offset, vector)
+    }
+
+    /// Tells the device that nobody drives it any more, after a fast teardown, and waits at most `ms`
+    /// milliseconds until it agrees. The queue address stays.
+    pub(crate) fn disable_nic_interface(&self, ms: u32) -> bool {
+        /// `nic_interface`: disabled (hardware.md 1).
+        const DISABLED: u32 = 1;
+        const POLL: Delta = Delta::from_millis(1);
+
+        let field = NIC_INTERFACE.in_word();
+        // The low bits other than nic_interface are read-only and written 0.
+        let address = self.word(field.offset) & !0xfff;
+        let Some(word) = field.with(address, DISABLED) else {
+            return false;
+        };
+        if self.set_word(field.offset, word).is_err() {
+            return false;
+        }
+        let start: Instant<Monotonic> = Instant::now();
+        loop {
+            let late = start.elapsed().as_millis() >= i64::from(ms);
+            if self.field(field) == DISABLED {
+                return true;
+            }
+            if late || self.is_gone() {
+                return false;
+            }
+            fsleep(POLL);
+        }
     }
 
     /// Whether this is the function of the embedded CPU (DPU side).
