@@ -100,3 +100,9 @@ pub mod pages {
 pub mod segment {
     pub mod decode;
 }
+
+/// Device: what of the driver's `device/` is pure.
+#[path = "../../../device"]
+pub mod device {
+    pub mod state;
+}
