@@ -129,13 +129,15 @@ impl Checks {
     /// Records a violation.
     pub fn violate(&mut self, rule: Rule, detail: impl Into<String>) {
         let detail = detail.into();
-        warn!("violation of {}: {detail}", rule.name());
         self.count += 1;
         if self.kept.len() < KEPT {
+            warn!("violation of {}: {detail}", rule.name());
             self.kept.push(Violation {
                 rule: rule.name().to_string(),
                 detail,
             });
+        } else if self.count == KEPT as u64 + 1 {
+            warn!("more violations are only counted");
         }
     }
 

@@ -38,8 +38,10 @@ impl Default for Wanted {
 /// What one function has.
 #[derive(Clone, Debug, Default)]
 pub struct Function {
-    /// Pages in the order in which they came.
-    pub given: BTreeMap<u64, u64>,
+    /// Pages with their ages: the larger, the younger.
+    given: BTreeMap<u64, u64>,
+    /// The same the other way round.
+    ages: BTreeMap<u64, u64>,
     /// Pages that the device has asked for and not got (it has said so to the driver).
     pub requested: i64,
     /// Pages that the device has asked to give back, and not yet given back.
@@ -52,17 +54,32 @@ pub struct Function {
 impl Function {
     /// Adds a page.
     pub fn add(&mut self, page: u64) {
-        self.given.insert(page, self.next);
+        if let Some(age) = self.given.insert(page, self.next) {
+            self.ages.remove(&age);
+        }
+        self.ages.insert(self.next, page);
         self.next += 1;
+    }
+
+    /// Number of pages that the device has.
+    pub fn given(&self) -> usize {
+        self.given.len()
+    }
+
+    /// The pages, in the order of their addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = u64> + '_ {
+        self.given.keys().copied()
     }
 
     /// Removes and returns up to `count` pages, the youngest first.
     pub fn take(&mut self, count: usize) -> Vec<u64> {
-        let mut by_age: Vec<(u64, u64)> = self.given.iter().map(|(p, n)| (*n, *p)).collect();
-        by_age.sort_unstable_by(|a, b| b.cmp(a));
-        let pages: Vec<u64> = by_age.into_iter().take(count).map(|(_, p)| p).collect();
-        for page in &pages {
-            self.given.remove(page);
+        let mut pages = Vec::new();
+        while pages.len() < count {
+            let Some((_, page)) = self.ages.pop_last() else {
+                break;
+            };
+            self.given.remove(&page);
+            pages.push(page);
         }
         pages
     }
@@ -92,7 +109,7 @@ impl Pages {
 
     /// Number of pages of all functions.
     pub fn total(&self) -> usize {
-        self.functions.values().map(|f| f.given.len()).sum()
+        self.functions.values().map(|f| f.given()).sum()
     }
 
     /// First page that `address..address + len` shares with the device's.
@@ -124,7 +141,11 @@ pub fn pattern(address: u64) -> [u8; SIZE] {
 pub fn verify(memory: &Memory, address: u64) -> Result<Option<usize>, Fault> {
     let mut page = [0; SIZE];
     memory.inspect(address, &mut page)?;
-    Ok(page.iter().zip(pattern(address)).position(|(a, b)| *a != b))
+    let expected = pattern(address);
+    if page == expected {
+        return Ok(None);
+    }
+    Ok(page.iter().zip(expected).position(|(a, b)| *a != b))
 }
 
 #[cfg(test)]
@@ -149,8 +170,12 @@ mod tests {
         for page in [0x3000, 0x1000, 0x2000] {
             f.add(page);
         }
-        assert_eq!(f.take(2), [0x2000, 0x1000]);
-        assert_eq!(f.take(2), [0x3000]);
+        // Once more makes it the youngest.
+        f.add(0x3000);
+        assert_eq!(f.given(), 3);
+        assert_eq!(f.take(2), [0x3000, 0x2000]);
+        assert_eq!(f.take(2), [0x1000]);
+        assert_eq!((f.given(), f.take(1)), (0, vec![]));
         assert_ne!(pattern(0x1000), pattern(0x2000));
     }
 }

@@ -6,6 +6,7 @@
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -82,28 +83,26 @@ fn wait(
     server: &Server,
     control: &ControlServer,
 ) -> Result<[bool; 3]> {
-    let flags = |write| {
-        if write {
-            PollFlags::POLLIN | PollFlags::POLLOUT
-        } else {
-            PollFlags::POLLIN
-        }
-    };
     let (vfio, vfio_write) = server.poll_fd();
+    let mut vfio_flags = PollFlags::POLLIN;
+    vfio_flags.set(PollFlags::POLLOUT, vfio_write);
     let mut fds = vec![
         PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-        PollFd::new(vfio, flags(vfio_write)),
+        PollFd::new(vfio, vfio_flags),
     ];
-    fds.extend(
-        control
-            .poll_fds()
-            .map(|(fd, write)| PollFd::new(fd, flags(write))),
-    );
-    match ppoll(&mut fds, device.wait().map(TimeSpec::from_duration), None) {
+    fds.extend(control.poll_fds().map(|(fd, flags)| PollFd::new(fd, flags)));
+    let busy = control.is_busy();
+    let timeout = if busy {
+        Some(Duration::ZERO)
+    } else {
+        device.wait()
+    };
+    match ppoll(&mut fds, timeout.map(TimeSpec::from_duration), None) {
         Ok(_) => {}
         Err(Errno::EINTR) => return Ok([false; 3]),
         Err(e) => return Err(e).context("poll"),
     }
     let ready = |fd: &PollFd<'_>| fd.any().unwrap_or(true);
-    Ok([ready(&fds[0]), ready(&fds[1]), fds[2..].iter().any(ready)])
+    let control = busy || fds[2..].iter().any(ready);
+    Ok([ready(&fds[0]), ready(&fds[1]), control])
 }

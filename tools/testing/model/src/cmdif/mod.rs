@@ -137,7 +137,9 @@ impl Log {
 
     /// The commands from number `since` on, as far as they are kept.
     pub fn since(&self, since: u64) -> impl Iterator<Item = &Record> {
-        self.records.iter().filter(move |r| r.n >= since)
+        let first = self.records.front().map_or(0, |r| r.n);
+        let skip = since.saturating_sub(first).min(self.records.len() as u64);
+        self.records.range(skip as usize..)
     }
 
     /// Forgets all.

@@ -228,7 +228,7 @@ impl Device {
         let f = self.hca.pages.functions.entry(key).or_default();
         if release_all {
             // The driver frees them without a command: they are its own from here on.
-            let all: Vec<u64> = std::mem::take(&mut f.given).into_keys().collect();
+            let all: Vec<u64> = f.take(usize::MAX);
             f.requested = 0;
             f.returning = 0;
             self.check_pages(&all);

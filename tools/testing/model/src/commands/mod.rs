@@ -245,7 +245,7 @@ impl Device {
     /// Number of pages that the function itself has.
     pub(crate) fn own_pages(&self) -> i64 {
         let own = self.hca.pages.functions.get(&self.own_key());
-        own.map_or(0, |f| f.given.len() as i64)
+        own.map_or(0, |f| f.given() as i64)
     }
 
     fn has_boot_pages(&self) -> bool {

@@ -119,13 +119,29 @@ impl Client {
         self.request("status")
     }
 
-    /// `commands since=`.
+    /// `commands since=`, as often as it takes to get all.
     ///
     /// # Errors
     ///
     /// See [`Client::request`].
     pub fn commands(&mut self, since: u64) -> Result<types::Commands, Error> {
-        self.request(&format!("commands since={since}"))
+        let mut all = types::Commands {
+            total: 0,
+            commands: Vec::new(),
+        };
+        let mut next = since;
+        loop {
+            let part: types::Commands = self.request(&format!("commands since={next}"))?;
+            all.total = part.total;
+            let Some(last) = part.commands.last() else {
+                return Ok(all);
+            };
+            next = last.n + 1;
+            all.commands.extend(part.commands);
+            if next >= all.total {
+                return Ok(all);
+            }
+        }
     }
 
     /// `violations`, cleared if `clear`.

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 
 use log::debug;
 use log::warn;
+use nix::poll::PollFlags;
 use serde_json::Value;
 
 use crate::vfio_user::server::bind;
@@ -23,6 +24,10 @@ use crate::vfio_user::server::bind;
 const MAX_LINE: usize = 1 << 16;
 /// Replies that a client may leave unread.
 const MAX_UNSENT: usize = 64 << 20;
+/// Clients at a time; more wait until one is gone.
+const MAX_CLIENTS: usize = 256;
+/// Requests of a client between two messages of QEMU.
+const BATCH: usize = 16;
 
 /// Listener and clients.
 #[derive(Debug)]
@@ -61,18 +66,25 @@ impl Server {
         })
     }
 
-    /// Descriptors to poll, and whether for writing too. The first is the listener.
-    pub fn poll_fds(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
-        std::iter::once((self.listener.as_fd(), false)).chain(
+    /// Descriptors to poll, and for what.
+    pub fn poll_fds(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        let listener = (self.clients.len() < MAX_CLIENTS)
+            .then_some((self.listener.as_fd(), PollFlags::POLLIN));
+        listener.into_iter().chain(
             self.clients
                 .iter()
-                .map(|c| (c.stream.as_fd(), !c.unsent.is_empty())),
+                .map(|c| (c.stream.as_fd(), c.interest())),
         )
+    }
+
+    /// Whether there are requests that are not answered yet, so that polling must not wait.
+    pub fn is_busy(&self) -> bool {
+        self.clients.iter().any(|c| c.next_line().is_some())
     }
 
     /// Serves what is there: accepts, reads, answers each line by `execute`, writes.
     pub fn service(&mut self, mut execute: impl FnMut(&str) -> Value) {
-        loop {
+        while self.clients.len() < MAX_CLIENTS {
             match self
                 .listener
                 .accept()
@@ -96,33 +108,41 @@ impl Server {
             if let Err(e) = client.service(&mut execute) {
                 debug!("control: client dropped: {e}");
                 client.closed = true;
+                client.received.clear();
                 client.unsent.clear();
             }
         }
-        self.clients.retain(|c| !c.closed || !c.unsent.is_empty());
+        self.clients
+            .retain(|c| !c.closed || !c.unsent.is_empty() || c.next_line().is_some());
     }
 }
 
 impl Client {
+    fn interest(&self) -> PollFlags {
+        let mut flags = PollFlags::empty();
+        // What a client has closed is always readable.
+        flags.set(PollFlags::POLLIN, !self.closed);
+        flags.set(PollFlags::POLLOUT, !self.unsent.is_empty());
+        flags
+    }
+
+    /// End of the first line that waits.
+    fn next_line(&self) -> Option<usize> {
+        self.received.iter().position(|b| *b == b'\n')
+    }
+
     fn service(&mut self, execute: &mut impl FnMut(&str) -> Value) -> io::Result<()> {
-        while !self.closed {
-            let mut part = [0; 4096];
-            match self.stream.read(&mut part) {
-                Ok(0) => self.closed = true,
-                Ok(n) => self.received.extend_from_slice(&part[..n]),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
+        for _ in 0..BATCH {
+            if self.next_line().is_none() && !self.receive()? {
+                break;
             }
-            while let Some(end) = self.received.iter().position(|b| *b == b'\n') {
-                let line: Vec<u8> = self.received.drain(..=end).collect();
-                let reply = execute(String::from_utf8_lossy(&line).trim());
-                serde_json::to_writer(&mut self.unsent, &reply)?;
-                self.unsent.push(b'\n');
-            }
-            if self.received.len() > MAX_LINE {
-                return Err(io::Error::new(ErrorKind::InvalidData, "line too long"));
-            }
+            let Some(end) = self.next_line() else {
+                continue;
+            };
+            let line: Vec<u8> = self.received.drain(..=end).collect();
+            let reply = execute(String::from_utf8_lossy(&line).trim());
+            serde_json::to_writer(&mut self.unsent, &reply)?;
+            self.unsent.push(b'\n');
             if self.unsent.len() > MAX_UNSENT {
                 return Err(io::Error::new(
                     ErrorKind::InvalidData,
@@ -131,6 +151,30 @@ impl Client {
             }
         }
         self.flush()
+    }
+
+    /// Reads what fits; false if there is nothing to read.
+    fn receive(&mut self) -> io::Result<bool> {
+        if self.closed {
+            return Ok(false);
+        }
+        if self.received.len() > MAX_LINE {
+            return Err(io::Error::new(ErrorKind::InvalidData, "line too long"));
+        }
+        let mut part = [0; 4096];
+        match self.stream.read(&mut part) {
+            Ok(0) => {
+                self.closed = true;
+                Ok(false)
+            }
+            Ok(n) => {
+                self.received.extend_from_slice(&part[..n]);
+                Ok(true)
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(true),
+            Err(e) => Err(e),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -169,8 +169,13 @@ pub struct InFlight {
 pub struct Commands {
     /// All commands so far, also those that are not listed.
     pub total: u64,
-    /// Commands in order.
+    /// Commands in order, at most [`Commands::MAX`].
     pub commands: Vec<Record>,
+}
+
+impl Commands {
+    /// Most commands in a reply. More would take the model from its guest for too long.
+    pub const MAX: usize = 1024;
 }
 
 /// Reply to `violations`.

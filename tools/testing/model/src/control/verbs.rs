@@ -80,7 +80,12 @@ fn run(
             r.finish()?;
             value(types::Commands {
                 total: device.log.total(),
-                commands: device.log.since(since).cloned().collect(),
+                commands: device
+                    .log
+                    .since(since)
+                    .take(types::Commands::MAX)
+                    .cloned()
+                    .collect(),
             })
         }
         "violations" => {
@@ -134,7 +139,7 @@ fn run(
             w.regular = regular.unwrap_or(w.regular);
             if check && !device.hca.stale {
                 let functions = device.hca.pages.functions.values();
-                let all: Vec<u64> = functions.flat_map(|f| f.given.keys().copied()).collect();
+                let all: Vec<u64> = functions.flat_map(|f| f.addresses()).collect();
                 device.check_pages(&all);
             }
             value(pages(device))
@@ -460,7 +465,7 @@ fn pages(device: &Device) -> types::Pages {
             .map(|(key, f)| types::PageFunction {
                 ec: key >> 16 != 0,
                 function: *key as u16,
-                given: f.given.len(),
+                given: f.given(),
                 requested: f.requested,
                 returning: f.returning,
                 refusals: f.refusals,

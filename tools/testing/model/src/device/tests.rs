@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::cmdif::Request;
 use crate::commands;
+use crate::control::verbs;
 use crate::identity::PortType;
 
 const RAM: u64 = 1 << 20;
@@ -75,6 +76,45 @@ fn input() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// Requests of the control socket that change what the device does.
+const REQUESTS: &[&str] = &[
+    "ones on",
+    "ones on config=1 reset=1 initializing=1",
+    "ones ms=0",
+    "ones off",
+    "vanish",
+    "vanish off",
+    "fatal",
+    "fatal nic=0",
+    "health clear",
+    "health counter=stop value=3",
+    "stale pages=5 eqs=3",
+    "stale pages=0 eqs=0",
+    "nic_interface delay=0",
+    "nic_interface delay=1",
+    "nic_interface delay=never",
+    "fault op=* act=ones ms=1 reset=1",
+    "fault op=* act=vanish",
+    "fault op=* act=fatal",
+    "fault op=* act=reset ms=1",
+    "fault op=* act=hold count=2",
+    "fault op=* act=delay ms=0",
+    "fault op=* act=never",
+    "fault op=* act=patch at=4 data=0102",
+    "faults clear",
+    "release",
+    "event type=0xa",
+    "event type=0xb count=300",
+    "page_request npages=5",
+    "page_request release_all=1",
+    "pages check",
+    "irq vector=0",
+    "initializing hold=1",
+    "initializing hold=0",
+    "status",
+    "reset",
+];
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -99,7 +139,7 @@ proptest! {
     #[test]
     fn any_access_is_survived(
         noise in vec(any::<u8>(), 4096),
-        steps in vec((0u8..6, any::<u64>(), vec(any::<u8>(), 1..16)), 1..60),
+        steps in vec((0u8..10, any::<u64>(), vec(any::<u8>(), 1..16)), 1..60),
     ) {
         let (mut d, file) = device(PortType::Ib);
         file.write_all_at(&noise, 0x1000).expect("guest memory");
@@ -126,13 +166,25 @@ proptest! {
                     let mut buffer = data;
                     d.region_read(0, at % 0x2100, &mut buffer).expect("in range");
                 }
-                _ => {
-                    d.pci.write(4, &[6, 0]);
+                5 => {
                     d.reset();
-                    d.pci.write(4, &[6, 0]);
+                    d.region_write(7, 4, &[6, 0]).expect("in range");
+                }
+                6 => d.region_write(7, 4, &[data[0], 0]).expect("in range"),
+                _ => {
+                    let line = REQUESTS[at as usize % REQUESTS.len()];
+                    let _ = verbs::execute(&mut d, true, line);
+                    let _ = verbs::execute(&mut d, true, "status");
                 }
             }
             d.tick();
         }
+        // Whatever happened, power on brings it back.
+        let _ = verbs::execute(&mut d, true, "reset");
+        let mut id = [0; 4];
+        d.region_read(7, 0, &mut id).expect("in range");
+        prop_assert_eq!(id, [0xb3, 0x15, 0x21, 0x10]);
+        d.region_read(0, 4, &mut id).expect("in range");
+        prop_assert_eq!([id[0], id[1]], [0, 5]);
     }
 }
