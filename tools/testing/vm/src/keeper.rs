@@ -247,49 +247,79 @@ pub fn keep(manifest: &Manifest, boot: &Boot, socket: &Path, runner: Option<i32>
     let runner = runner
         .and_then(Pid::from_raw)
         .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    let mut guest = None::<(Machine, Vec<u8>)>;
+    let mut guest = None::<Guest>;
     let mut boots = 0u32;
     while ready(&listener, runner.as_ref(), IDLE)? {
         let (mut stream, _) = listener.accept().context("accepting a borrower")?;
         let Some(wish) = hear::<Wish>(&stream, runner.as_ref(), START) else {
             continue;
         };
-        if let Some((machine, ports)) = &mut guest {
-            if machine.process.ended().is_some() || ports.len() < wish.ports {
-                guest = None;
-            }
+        if guest
+            .as_mut()
+            .is_some_and(|guest| !guest.serves(wish.ports))
+        {
+            guest.take().into_iter().for_each(Guest::retire);
         }
-        if guest.is_none() {
-            boots += 1;
-            let start = || -> Result<_> {
-                let logs = log_folder(&manifest.logs(), &format!("shared-{boots}"))?;
-                let machine = Machine::start(manifest, boot, &logs)?;
-                Ok((machine, (0..boot.hardware.ports).collect()))
-            };
-            match start() {
-                Ok(started) => guest = Some(started),
-                Err(error) => {
-                    let offer: Result<Offer, String> = Err(format!("{error:#}"));
-                    let line = serde_json::to_string(&offer)?;
-                    // The borrower may be gone already.
-                    let _ = writeln!(stream, "{line}");
-                    continue;
+        let mut chosen = match guest.take() {
+            Some(kept) => kept,
+            None => {
+                boots += 1;
+                match Guest::start(manifest, boot, boots) {
+                    Ok(started) => started,
+                    Err(error) => {
+                        let offer: Result<Offer, String> = Err(format!("{error:#}"));
+                        let line = serde_json::to_string(&offer)?;
+                        // The borrower may be gone already.
+                        let _ = writeln!(stream, "{line}");
+                        continue;
+                    }
                 }
             }
-        }
-        guest = match guest.take() {
-            None => None,
-            Some((machine, ports)) => {
-                let place = machine.place.clone();
-                serve(&mut stream, Offer { place, ports }, runner.as_ref())
-                    .map(|ports| (machine, ports))
-            }
         };
+        let offer = Offer {
+            place: chosen.machine.place.clone(),
+            ports: chosen.ports.clone(),
+        };
+        // Without its return, the guest ends here, and its logs stay.
+        if let Some(ports) = serve(&mut stream, offer, runner.as_ref()) {
+            chosen.ports = ports;
+            guest = Some(chosen);
+        }
     }
-    drop(guest);
+    guest.into_iter().for_each(Guest::retire);
     let _ = fs::remove_file(socket);
     let _ = fs::remove_file(socket.with_extension("lock"));
     Ok(())
+}
+
+/// The guest that a keeper has.
+struct Guest {
+    machine: Machine,
+    ports: Vec<u8>,
+    logs: PathBuf,
+}
+
+impl Guest {
+    fn start(manifest: &Manifest, boot: &Boot, number: u32) -> Result<Self> {
+        let logs = log_folder(&manifest.logs(), &format!("shared-{number}"))?;
+        Ok(Self {
+            machine: Machine::start(manifest, boot, &logs)?,
+            ports: (0..boot.hardware.ports).collect(),
+            logs,
+        })
+    }
+
+    /// Whether it is of use for somebody who needs `ports` ports.
+    fn serves(&mut self, ports: usize) -> bool {
+        self.machine.process.ended().is_none() && self.ports.len() >= ports
+    }
+
+    /// Ends a guest with which all was well.
+    fn retire(self) {
+        drop(self.machine);
+        // They are not worth a failure.
+        let _ = fs::remove_dir_all(self.logs);
+    }
 }
 
 /// Lends the guest and waits for its return; `None` if it is not in order.

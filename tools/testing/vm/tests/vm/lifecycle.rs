@@ -3,7 +3,7 @@
 
 use crate::driver::{alive, counter, debugfs, down, gone, load, up, BRING_UP};
 use crate::{shared, Lab, Test, ALL, TEST};
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{ensure, Context, Result};
 use mlx5_model::device::State;
 use mlx5_vm::manifest::Kernel;
 use mlx5_vm::pci;
@@ -51,14 +51,20 @@ pub const TESTS: &[Test] = &[
         firmware_never_gets_ready,
     ),
     Test::new(
+        "lifecycle::device_goes_away_while_waited_for",
+        TEST,
+        device_goes_away_while_waited_for,
+    ),
+    Test::new("lifecycle::device_falls_silent", TEST, device_falls_silent),
+    Test::new(
+        "lifecycle::device_with_stale_state",
+        TEST,
+        device_with_stale_state,
+    ),
+    Test::new(
         "lifecycle::segment_that_makes_no_sense",
         TEST,
         segment_that_makes_no_sense,
-    ),
-    Test::new(
-        "lifecycle::upstream_driver",
-        &[Kernel::Test, Kernel::Debian],
-        upstream_driver,
     ),
 ];
 
@@ -123,7 +129,8 @@ fn ready_and_unload(lab: &Lab) -> Result<()> {
             !names.iter().any(|name| name == DRIVER),
             "debugfs: {names:?}"
         );
-        vm.check_leaks()
+        vm.hunt_leaks();
+        Ok(())
     })
 }
 
@@ -206,7 +213,8 @@ fn fifty_cycles(lab: &Lab) -> Result<()> {
         println!("kernel memory grew by {growth} KiB in the second half of {cycles} cycles");
         if vm.manifest().kernel == Kernel::Kasan {
             // Quarantine and object tracking hold much more than that.
-            return vm.check_leaks();
+            vm.hunt_leaks();
+            return Ok(());
         }
         ensure!(
             growth <= GROWTH,
@@ -396,6 +404,99 @@ fn firmware_never_gets_ready(lab: &Lab) -> Result<()> {
     })
 }
 
+/// The device is taken away while the driver waits for it: that is noticed at
+/// once, not after the timeout.
+fn device_goes_away_while_waited_for(lab: &Lab) -> Result<()> {
+    lab.shared(|vm| {
+        load(vm, "init_timeout_ms=600000")?;
+        let id = vm.add_device(&[])?;
+        vm.model(id)?.run("initializing hold=1")?;
+        let path = format!("/sys/bus/pci/drivers/{DRIVER}/bind");
+        let bdf = vm.bdf(id);
+        let soon = vm.soon();
+        let binder = vm.agent().spawn(
+            &["sh", "-c", "printf %s $0 > $1", &bdf, &path],
+            &[],
+            soon * 4,
+        )?;
+        let reads = vm.model(id)?.status()?.mmio_reads;
+        let model = vm.model(id)?;
+        wait_until("the driver to look at the device", soon, || {
+            Ok(model.status()?.mmio_reads > reads + 2)
+        })?;
+        let mark = vm.mark()?;
+        vm.model(id)?.run("ones on")?;
+        binder.finished(soon)?;
+        vm.wait_log(
+            mark,
+            "bring-up failed at wait for firmware: .*all ones",
+            soon,
+        )?;
+        vm.model(id)?.run("ones off")?;
+        vm.model(id)?.run("initializing hold=0")?;
+        up(vm, id)?;
+        down(vm, id)
+    })
+}
+
+/// A device that is up falls silent, or is gone for good, with commands in
+/// flight: letting go of it takes a bounded time and leaves nothing.
+fn device_falls_silent(lab: &Lab) -> Result<()> {
+    lab.shared(|vm| {
+        load(vm, "cmd_timeout_ms=500")?;
+        for outage in ["ones on", "ones on config=1", "vanish"] {
+            let id = vm.add_device(&[])?;
+            up(vm, id).context(outage)?;
+            let path = format!("/sys/kernel/debug/{DRIVER}/{}/query_adapter", vm.bdf(id));
+            vm.model(id)?
+                .run("fault op=QUERY_ADAPTER count=inf act=delay ms=200")?;
+            let reader = vm.agent().spawn(&["cat", &path], &[], vm.soon())?;
+            wait_in_flight(vm, id, 1)?;
+            vm.model(id)?.run(outage)?;
+            let answer = reader.finished(vm.soon())?;
+            let answer = String::from_utf8_lossy(&answer.stdout).into_owned();
+            ensure!(answer.contains("timed out after"), "{outage}: {answer}");
+            let start = Instant::now();
+            vm.unbind(id, DRIVER, vm.scaled(BRING_UP)).context(outage)?;
+            ensure!(
+                start.elapsed() < vm.soon(),
+                "{outage}: unbind took {:?}",
+                start.elapsed()
+            );
+            ensure!(
+                pci::vectors(vm.agent(), &vm.bdf(id))? == 0,
+                "{outage}: vectors are left"
+            );
+            // It comes back, with what the driver could not take from it.
+            let back = if outage == "vanish" {
+                "vanish off"
+            } else {
+                "ones off"
+            };
+            vm.model(id)?.run(back)?;
+            vm.model(id)?.control().clear_faults()?;
+            if outage != "vanish" {
+                up(vm, id).with_context(|| format!("after {outage}"))?;
+                down(vm, id).with_context(|| format!("after {outage}"))?;
+            }
+            vm.remove_device(id)?;
+        }
+        Ok(())
+    })
+}
+
+/// A driver before this one never said goodbye (field case C15).
+fn device_with_stale_state(lab: &Lab) -> Result<()> {
+    lab.shared(|vm| {
+        load(vm, "")?;
+        let id = vm.add_device(&[])?;
+        vm.model(id)?.run("stale pages=100 eqs=3")?;
+        up(vm, id)?;
+        alive(vm, id)?;
+        down(vm, id)
+    })
+}
+
 fn segment_that_makes_no_sense(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
         load(vm, "")?;
@@ -428,43 +529,6 @@ fn segment_that_makes_no_sense(lab: &Lab) -> Result<()> {
                 .run(&format!("initseg field={field} value={good}"))?;
             up(vm, id).with_context(what)?;
             down(vm, id).with_context(what)?;
-        }
-        Ok(())
-    })
-}
-
-/// A test that upstream's driver fails is a wrong test, or a wrong model.
-fn upstream_driver(lab: &Lab) -> Result<()> {
-    const PEER: &str = "mlx5_core";
-    lab.shared(|vm| {
-        vm.autoprobe(false)?;
-        let timeout = vm.scaled(BRING_UP);
-        for options in [&[][..], &["--device", "cx5", "--port-type", "eth"]] {
-            let id = vm.add_device(options)?;
-            vm.modprobe(PEER, timeout)?;
-            if let Err(error) = vm.bind(id, PEER, timeout) {
-                bail!("{options:?}: {error}");
-            }
-            let status = vm.model(id)?.status()?;
-            ensure!(
-                status.state == State::Initialized,
-                "{options:?}: {:?}",
-                status.state
-            );
-            vm.model(id)?.run("page_request npages=40")?;
-            let soon = vm.soon();
-            let model = vm.model(id)?;
-            wait_until("upstream to give 40 pages", soon, || {
-                Ok(model.status()?.pages.given == status.pages.given + 40)
-            })?;
-            vm.unbind(id, PEER, timeout)?;
-            vm.rmmod(PEER, timeout)?;
-            let status = vm.model(id)?.status()?;
-            ensure!(
-                status.state == State::Reset && status.pages.given == 0,
-                "{status:?}"
-            );
-            vm.remove_device(id)?;
         }
         Ok(())
     })

@@ -9,6 +9,7 @@ mod events;
 mod faults;
 mod lifecycle;
 mod pages;
+mod upstream;
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -110,6 +111,7 @@ fn tests() -> impl Iterator<Item = &'static Test> {
         events::TESTS,
         faults::TESTS,
         pages::TESTS,
+        upstream::TESTS,
     ]
     .into_iter()
     .flatten()

@@ -65,7 +65,8 @@ fn give_and_take(lab: &Lab) -> Result<()> {
         alive(vm, id)?;
         // Those left are taken back with the rest.
         down(vm, id)?;
-        vm.check_leaks()
+        vm.hunt_leaks();
+        Ok(())
     })
 }
 
