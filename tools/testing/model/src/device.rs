@@ -253,6 +253,9 @@ pub struct Device {
     pub link: Link,
     /// Firmware has died: no command is answered, no event sent.
     pub fatal: bool,
+    /// A reset that the driver did not ask for took away what it works with; until it starts over,
+    /// what it does is not held against it.
+    pub surprised: bool,
     /// How long it takes until a write to `nic_interface` has its effect; `None` is forever.
     pub nic_delay: Option<Duration>,
     /// Capabilities.
@@ -281,6 +284,7 @@ impl Device {
             hca: Hca::default(),
             link: Link::default(),
             fatal: false,
+            surprised: false,
             nic_delay: Some(Duration::ZERO),
             caps: Caps::new(&identity),
             wanted: Wanted::default(),
@@ -320,6 +324,7 @@ impl Device {
     /// Resets the function; the configuration space is the caller's business.
     pub(crate) fn function_reset(&mut self) {
         self.counters.resets += 1;
+        self.surprised = false;
         self.drop_stale();
         self.forget();
         if self.fatal {
@@ -558,6 +563,7 @@ impl Device {
     fn segment_write(&mut self, offset: usize, value: u32) {
         match offset {
             initseg::CMDQ_ADDR_H => {
+                self.surprised = false;
                 self.check_ready("cmdq_phy_addr_63_32");
                 self.supersede();
                 self.seg.cmdq_h = value;
@@ -588,6 +594,7 @@ impl Device {
             nic_interface::DISABLED => self.counters.nic_disables += 1,
             nic_interface::SW_RESET => self.counters.software_resets += 1,
             _ => {
+                self.surprised = false;
                 self.check_ready("cmdq_phy_addr_31_12");
                 // A driver that starts over, as after kexec: the old one's memory is gone.
                 self.supersede();
@@ -625,6 +632,9 @@ impl Device {
     }
 
     fn uar_write(&mut self, uar: u32, offset: u64, data: &[u8]) {
+        if self.surprised {
+            return;
+        }
         if !self.hca.uars.contains(&uar) {
             let detail = format!("write of {} bytes at {offset:#x} of UAR {uar}", data.len());
             self.checks.violate(Rule::UarNotAllocated, detail);
@@ -737,6 +747,7 @@ impl Backend for Device {
         self.pci.reset();
         self.forget();
         self.seg.reset();
+        self.surprised = false;
     }
 }
 

@@ -111,6 +111,7 @@ impl Device {
     /// A reset that no driver asked for.
     pub(crate) fn reset_by_itself(&mut self, initializing: Duration) {
         self.function_reset();
+        self.surprised = true;
         if !initializing.is_zero() {
             self.seg.initializing = Initializing::Until(Instant::now() + initializing);
         }

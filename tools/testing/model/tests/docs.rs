@@ -49,4 +49,12 @@ fn verbs_and_keys_of_status_are_in_the_docs() {
     for verb in list.split(", ") {
         assert!(DOCS.contains(&format!("`{verb}")), "{verb}");
     }
+    let error = control
+        .fault("op=* act=no_such_action")
+        .expect_err("no action")
+        .to_string();
+    let (_, list) = error.split_once("not one of ").expect("lists the actions");
+    for action in list.split(", ") {
+        assert!(DOCS.contains(&format!("`{action}`")), "{action}");
+    }
 }

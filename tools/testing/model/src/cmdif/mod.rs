@@ -177,6 +177,9 @@ impl Device {
         let now = Instant::now();
         let seg = &self.seg;
         let slots = 1u32 << seg.registers.log_cmdq_size.min(5);
+        if self.surprised {
+            return;
+        }
         if seg.is_initializing(now) {
             self.checks
                 .violate(Rule::NotReady, format!("doorbell {vector:#x}"));
