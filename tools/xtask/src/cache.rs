@@ -180,7 +180,11 @@ impl Cache {
     /// The lock file cannot be made or locked.
     pub fn lock(&self, name: &str) -> Result<Flock<File>> {
         let path = self.root.join("locks").join(name);
-        lock(&path, false, &format!("waiting: another run is at {name}"))
+        lock(
+            &path,
+            false,
+            &format!("waiting: {name} is being made by another run or thread"),
+        )
     }
 
     /// Returns the folder of the artefact `kind` with the inputs `key`, and calls

@@ -75,6 +75,17 @@ pub struct Host<'a> {
     pub generated: &'a Generated,
 }
 
+/// Which VM tests run.
+#[derive(Clone, Copy)]
+pub enum VmTests<'a> {
+    /// All, in one go with the host tests.
+    AfterHostTests,
+    /// Those with this in their name, or all.
+    Matching(Option<&'a str>),
+    /// All, in their long form.
+    Long,
+}
+
 /// The programs that the VM runner needs.
 pub struct Programs {
     /// The device model.
@@ -264,15 +275,27 @@ impl Host<'_> {
     /// # Errors
     ///
     /// The runner could not be started.
-    pub fn vm_tests(&self, manifest: &Path, filter: Option<&str>, soak: bool) -> Result<Tally> {
+    pub fn vm_tests(&self, manifest: &Path, choice: VmTests<'_>) -> Result<Tally> {
         let mut cmd = self.nextest()?;
-        cmd.args(["--package", "mlx5-vm", "--filterset", "kind(test)"]);
-        if let Some(filter) = filter {
-            cmd.arg(filter);
-        }
         cmd.env("MLX5RS_MANIFEST", manifest);
-        if soak {
-            cmd.env("MLX5RS_SOAK", "1");
+        match choice {
+            // The same selection of packages as in the host tests, so that cargo
+            // finds everything built.
+            VmTests::AfterHostTests => {
+                cmd.args([
+                    "--workspace",
+                    "--filterset",
+                    "package(mlx5-vm) and kind(test)",
+                ]);
+            }
+            VmTests::Matching(filter) => {
+                cmd.args(["--package", "mlx5-vm", "--filterset", "kind(test)"]);
+                cmd.args(filter);
+            }
+            VmTests::Long => {
+                cmd.args(["--package", "mlx5-vm", "--filterset", "kind(test)"]);
+                cmd.env("MLX5RS_SOAK", "1");
+            }
         }
         run_tests(cmd)
     }
@@ -316,15 +339,14 @@ impl Host<'_> {
             "fuzz",
             build,
         )?;
-        let mut tally = Tally::default();
-        for target in targets {
-            let artifacts = target_dir.join("artifacts").join(&target);
-            let corpus = target_dir.join("corpus").join(&target);
+        let fuzz = |target: &str| -> Result<()> {
+            let artifacts = target_dir.join("artifacts").join(target);
+            let corpus = target_dir.join("corpus").join(target);
             fs::create_dir_all(&artifacts)?;
             fs::create_dir_all(&corpus)?;
-            let mut cmd = Command::new(target_dir.join(TARGET).join("release").join(&target));
+            let mut cmd = Command::new(target_dir.join(TARGET).join("release").join(target));
             cmd.arg(&corpus).current_dir(&dir);
-            let seeds = dir.join("corpus").join(&target);
+            let seeds = dir.join("corpus").join(target);
             if seeds.is_dir() {
                 cmd.arg(seeds);
             }
@@ -333,21 +355,27 @@ impl Host<'_> {
                 .args(["-print_final_stats=1", "-timeout=5", "-rss_limit_mb=2048"]);
             let log = self.project.log(&format!("fuzz-{target}"));
             let _ = fs::remove_file(&log);
-            let result = Step {
+            Step {
                 what: &format!("fuzzing {target}"),
                 usual: Duration::from_secs(seconds + 1),
                 log: &log,
                 hint: "the input that fails is named above; the same program with it as the only \
                        argument repeats the failure",
             }
-            .run(cmd);
-            tally += match result {
-                Ok(()) => Tally::PASSED,
-                Err(error) => {
-                    say(format!("{error:#}"));
-                    Tally::FAILED
+            .run(cmd)
+        };
+        let mut tally = Tally::default();
+        for some in targets.chunks(self.project.jobs) {
+            std::thread::scope(|scope| {
+                let running: Vec<_> = some
+                    .iter()
+                    .map(|target| scope.spawn(|| fuzz(target)))
+                    .collect();
+                for thread in running {
+                    tally +=
+                        Tally::of_check(thread.join().expect("the waiting thread does not panic"));
                 }
-            };
+            });
         }
         Ok(tally)
     }

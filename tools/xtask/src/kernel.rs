@@ -253,16 +253,21 @@ struct Builder<'a> {
     flavour: Flavour,
     source: &'a Path,
     build: PathBuf,
+    nice: bool,
 }
 
 impl Builder<'_> {
     fn make(&self, what: &str, usual: Duration, targets: &[&str]) -> Result<()> {
-        let mut args = vec![
+        let mut args = Vec::new();
+        if self.nice {
+            args.extend(["-n19", "make"].map(str::to_owned));
+        }
+        args.extend([
             "-C".to_owned(),
             self.source.to_string_lossy().into_owned(),
             format!("O={}", self.build.display()),
             format!("-j{}", self.project.jobs),
-        ];
+        ]);
         args.extend(
             self.flavour
                 .make_args()
@@ -277,10 +282,12 @@ impl Builder<'_> {
             hint: "run the same command again; if it fails again, the log names the first error, \
                    and `make clean-cache` starts from nothing",
         }
-        .run(
-            self.tools
-                .command("make", &self.build, &[self.cache.root()], &args),
-        )
+        .run(self.tools.command(
+            if self.nice { "nice" } else { "make" },
+            &self.build,
+            &[self.cache.root()],
+            &args,
+        ))
     }
 
     /// Checks that the wishes came true.
@@ -446,7 +453,7 @@ fn prune(top: &Path, relative: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Finds or builds a kernel.
+/// Finds or builds a kernel; `nice` leaves the processors to whoever else wants them.
 ///
 /// # Errors
 ///
@@ -457,6 +464,7 @@ pub fn kernel(
     project: &Project,
     source: &Path,
     flavour: Flavour,
+    nice: bool,
 ) -> Result<Kernel> {
     let wished = wished_config(project, flavour)?;
     let key = Key::new()
@@ -478,6 +486,7 @@ pub fn kernel(
             flavour,
             source,
             build,
+            nice,
         };
         match flavour {
             Flavour::Debian => builder.stock()?,

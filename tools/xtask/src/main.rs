@@ -25,7 +25,7 @@ use anyhow::{bail, Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use cache::Cache;
-use host::Host;
+use host::{Host, VmTests};
 use inputs::Generated;
 use kernel::{Flavour, Kernel};
 use manifest::Manifest;
@@ -156,12 +156,17 @@ impl Session {
     }
 
     fn kernel(&self, flavour: Flavour) -> Result<Kernel> {
+        self.kernel_with(flavour, false)
+    }
+
+    fn kernel_with(&self, flavour: Flavour, nice: bool) -> Result<Kernel> {
         kernel::kernel(
             &self.cache,
             &self.tools,
             &self.project,
             &self.source,
             flavour,
+            nice,
         )
     }
 
@@ -213,9 +218,9 @@ impl Session {
         foreground(&mut ready.command(task))
     }
 
-    fn vm_test(&self, on: &On, filter: Option<&str>, soak: bool) -> Result<Tally> {
+    fn vm_test(&self, on: &On, choice: VmTests<'_>) -> Result<Tally> {
         let ready = self.prepare(on.kernel.unwrap_or(Flavour::Test), &on.device, true)?;
-        self.host().vm_tests(&ready.manifest, filter, soak)
+        self.host().vm_tests(&ready.manifest, choice)
     }
 
     fn kunit(&self, on: &On) -> Result<Tally> {
@@ -268,15 +273,7 @@ impl Session {
     fn lint(&self, flavour: Flavour) -> Result<Tally> {
         let host = self.host();
         let mut tally = Tally::default();
-        let mut check = |result: Result<()>| {
-            tally += match result {
-                Ok(()) => Tally::PASSED,
-                Err(error) => {
-                    say(format!("{error:#}"));
-                    Tally::FAILED
-                }
-            };
-        };
+        let mut check = |result| tally += Tally::of_check(result);
         check(self.rustfmt(true));
         check(host.clippy());
         check(host.rustdoc());
@@ -315,21 +312,32 @@ fn host_tests(session: &Session, report: &mut Report) {
 fn test_everything() -> Result<()> {
     let session = Session::open_for_vm()?;
     let mut report = Report::default();
-    report.stage("lint", || session.lint(Flavour::Debian));
-    host_tests(&session, &mut report);
-    report.stage("fuzz", || session.host().fuzz(5));
-    for flavour in [Flavour::Test, Flavour::Debian, Flavour::Kasan] {
-        let on = On {
-            kernel: Some(flavour),
-            device: "model".to_owned(),
-        };
-        if flavour != Flavour::Debian {
-            report.stage(format!("KUnit, {flavour} kernel"), || session.kunit(&on));
-        }
-        report.stage(format!("VM tests, {flavour} kernel"), || {
-            session.vm_test(&on, None, false)
+    std::thread::scope(|scope| {
+        // What takes longest is made in the background, in the order in which it is
+        // needed. Whoever needs it first waits for it, or makes it again and shows
+        // the error.
+        scope.spawn(|| {
+            for flavour in [Flavour::Debian, Flavour::Test, Flavour::Kasan] {
+                let _ = session.kernel_with(flavour, true);
+            }
         });
-    }
+        scope.spawn(|| guest::image(&session.cache, &session.tools).map(drop));
+        report.stage("lint", || session.lint(Flavour::Debian));
+        host_tests(&session, &mut report);
+        report.stage("fuzz", || session.host().fuzz(5));
+        for flavour in [Flavour::Debian, Flavour::Test, Flavour::Kasan] {
+            let on = On {
+                kernel: Some(flavour),
+                device: "model".to_owned(),
+            };
+            if flavour != Flavour::Debian {
+                report.stage(format!("KUnit, {flavour} kernel"), || session.kunit(&on));
+            }
+            report.stage(format!("VM tests, {flavour} kernel"), || {
+                session.vm_test(&on, VmTests::AfterHostTests)
+            });
+        }
+    });
     report.finish()
 }
 
@@ -366,12 +374,12 @@ fn run(task: Task) -> Result<()> {
         Task::VmTest { on, filter } => {
             let session = Session::open_for_vm()?;
             only("VM tests", || {
-                session.vm_test(&on, filter.as_deref(), false)
+                session.vm_test(&on, VmTests::Matching(filter.as_deref()))
             })
         }
         Task::Soak(on) => {
             let session = Session::open_for_vm()?;
-            only("VM tests, long", || session.vm_test(&on, None, true))
+            only("VM tests, long", || session.vm_test(&on, VmTests::Long))
         }
         Task::HostTest => {
             let session = Session::open()?;

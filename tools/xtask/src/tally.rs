@@ -37,6 +37,17 @@ impl Tally {
         skipped: 0,
     };
 
+    /// Counts one check, and shows why it failed.
+    pub fn of_check(result: Result<()>) -> Self {
+        match result {
+            Ok(()) => Self::PASSED,
+            Err(error) => {
+                say(format!("{error:#}"));
+                Self::FAILED
+            }
+        }
+    }
+
     /// Reads the summary line of nextest, `cargo test`, or a plain
     /// `N passed, N failed`; None for any other line.
     pub fn of_line(line: &str) -> Option<Self> {
