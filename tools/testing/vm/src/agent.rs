@@ -270,7 +270,7 @@ impl Agent {
         self.call(call, Duration::from_secs(10) + self.slack)
     }
 
-    /// Reads a whole file of at most [`MAX_FILE`] bytes.
+    /// Reads a whole file of at most 64 MiB.
     ///
     /// # Errors
     ///
