@@ -455,7 +455,10 @@ fn device_falls_silent(lab: &Lab) -> Result<()> {
             vm.model(id)?.run(outage)?;
             let answer = reader.finished(vm.soon())?;
             let answer = String::from_utf8_lossy(&answer.stdout).into_owned();
-            ensure!(answer.contains("every read is all ones"), "{outage}: {answer}");
+            ensure!(
+                answer.contains("every read is all ones"),
+                "{outage}: {answer}"
+            );
             let start = Instant::now();
             vm.unbind(id, DRIVER, vm.scaled(BRING_UP)).context(outage)?;
             ensure!(

@@ -9,6 +9,7 @@ mod events;
 mod faults;
 mod lifecycle;
 mod pages;
+mod trouble;
 mod upstream;
 
 use anyhow::Result;
@@ -111,6 +112,7 @@ fn tests() -> impl Iterator<Item = &'static Test> {
         events::TESTS,
         faults::TESTS,
         pages::TESTS,
+        trouble::TESTS,
         upstream::TESTS,
     ]
     .into_iter()
