@@ -130,7 +130,10 @@ pub fn build(cache: &Cache, tools: &Toolbox, project: &Project, source: &Path) -
     step("make allnoconfig", 5, make(&["-s", &all, "allnoconfig"]))?;
     check_config("in-tree build", &wished, &build.join(".config"))?;
     let module = format!("{PLACE}/mlx5_rs.ko");
-    step("make mlx5_rs.ko", 110, make(&[&module]))?;
+    // Without a whole vmlinux modpost knows no symbol and would fail; which symbols
+    // there are is checked by the out-of-tree builds for the same configuration.
+    let make_module = make(&["KBUILD_MODPOST_WARN=1", &module]);
+    step("make mlx5_rs.ko", 100, make_module)?;
     if !build.join(&module).exists() {
         bail!("the in-tree build ended well, but made no {module}");
     }
