@@ -30,6 +30,8 @@ fn run(on_root: bool) -> Result<()> {
         }
         init::settle()?;
     }
+    // Only for prompts.
+    let _ = rustix::system::sethostname(b"guest");
     let children = Arc::new(Children::default());
     let reaper = Arc::clone(&children);
     thread::Builder::new()

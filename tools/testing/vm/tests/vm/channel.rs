@@ -266,12 +266,14 @@ fn debian_root(lab: &Lab) -> Result<()> {
             ..Hardware::default()
         },
         root: true,
+        modules: vec!["ib_uverbs".into()],
         ..shared()
     };
     for _ in 0..2 {
         with(Vm::boot(&lab.manifest, lab.test, &boot)?, |vm| {
-            let agent = vm.agent();
             let soon = vm.soon();
+            vm.modprobe("ib_uverbs", soon)?;
+            let agent = vm.agent();
             let os = agent.text("/etc/os-release")?;
             ensure!(os.contains("ID=debian"), "{os}");
             agent
