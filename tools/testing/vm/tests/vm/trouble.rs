@@ -27,7 +27,7 @@ pub const TESTS: &[Test] = &[
     Test::new(
         "trouble::outage_at_every_command",
         &[Kernel::Kasan],
-        |lab| every_command(lab, &[SILENT, VANISHED, DEAD], 3),
+        |lab| every_command(lab, &[SILENT, VANISHED], 2),
     ),
     Test::new(
         "trouble::function_reset",
