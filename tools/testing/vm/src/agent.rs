@@ -143,12 +143,26 @@ impl Agent {
             release: String::new(),
             slack,
         };
+        agent.release = agent.greet(timeout, &mut alive)?;
+        Ok(agent)
+    }
+
+    /// Starts a new conversation, which ends what runs for the one before,
+    /// and returns the guest's kernel release. See [`Self::connect`].
+    ///
+    /// # Errors
+    ///
+    /// If the agent does not greet back, or is of another version.
+    pub fn greet(
+        &self,
+        timeout: Duration,
+        mut alive: impl FnMut() -> Result<()>,
+    ) -> Result<String> {
         let deadline = Instant::now() + timeout;
-        let nonce = u64::from(std::process::id()) << 32
-            | u64::from(Instant::now().elapsed().subsec_nanos());
+        let nonce = u64::from(std::process::id()) << 32 | self.next.load(Ordering::Relaxed);
         loop {
-            agent.write(&SYNC)?;
-            let pending = agent.start(Call::Hello { nonce })?;
+            self.send_raw(&SYNC)?;
+            let pending = self.start(Call::Hello { nonce })?;
             let again = (Instant::now() + GREETING_PERIOD).min(deadline);
             loop {
                 alive()?;
@@ -161,8 +175,7 @@ impl Agent {
                         if version != VERSION {
                             bail!("the agent has protocol version {version}, expected {VERSION}: build it again");
                         }
-                        agent.release = release;
-                        return Ok(agent);
+                        return Ok(release);
                     }
                     Ok(_) | Err(GuestError::Timeout(_)) => {}
                     Err(error) => return Err(error.into()),
@@ -177,7 +190,13 @@ impl Agent {
         }
     }
 
-    fn write(&self, bytes: &[u8]) -> Result<(), GuestError> {
+    /// Sends bytes as they are. Only for tests of the agent: what is no frame
+    /// makes it wait for a new conversation ([`Self::greet`]).
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Closed`].
+    pub fn send_raw(&self, bytes: &[u8]) -> Result<(), GuestError> {
         let _one_at_a_time = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         (&self.stream)
             .write_all(bytes)
@@ -201,7 +220,7 @@ impl Agent {
         }
         let bytes = frame::encode(&Request { id, call })
             .map_err(|error| GuestError::Unexpected(error.to_string()))?;
-        self.write(&bytes)?;
+        self.send_raw(&bytes)?;
         Ok(Pending {
             id,
             answer,

@@ -21,6 +21,7 @@ pub const TESTS: &[Test] = &[
     .on_root(),
     Test::new("channel::programs", ALL, programs),
     Test::new("channel::files", TEST, files),
+    Test::new("channel::noise", TEST, noise),
     Test::new("channel::many_at_once", TEST, many_at_once),
     Test::new("channel::kernel_log_is_judged", TEST, kernel_log_is_judged),
     Test::new(
@@ -125,6 +126,48 @@ fn files(lab: &Lab) -> Result<()> {
         ensure!(agent.link("/proc/self/exe")?.is_some());
         ensure!(agent.link("/nothing")?.is_none());
         ensure!(agent.list("/sys/bus/pci/devices")?.len() > 2);
+        Ok(())
+    })
+}
+
+/// Whatever comes over the port, the agent lives, and can be talked to again.
+fn noise(lab: &Lab) -> Result<()> {
+    lab.shared(|vm| {
+        let agent = vm.agent();
+        let soon = vm.soon();
+        // A frame of the right form whose content is no request: the
+        // conversation goes on.
+        for content in [&[][..], &[0xff; 40], b"\x01\x63what"] {
+            let mut frame = (content.len() as u32).to_le_bytes().to_vec();
+            frame.extend_from_slice(content);
+            agent.send_raw(&frame)?;
+            ensure!(!agent.text("/proc/version")?.is_empty());
+        }
+        // Frames that are too long, torn ones, and noise: it does not. After
+        // a length that is allowed, the agent waits for that many bytes.
+        let torn = [100u32.to_le_bytes().as_slice(), &[0; 100 - 16]].concat();
+        for noise in [
+            &u32::MAX.to_le_bytes()[..],
+            b"\0\0\0\x7fGET / HTTP/1.0",
+            &torn,
+        ] {
+            agent.send_raw(noise)?;
+            agent.greet(soon * 2, || Ok(()))?;
+            ensure!(!agent.text("/proc/version")?.is_empty(), "after {noise:x?}");
+        }
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..20 {
+            let noise: Vec<u8> = (0..997)
+                .map(|_| {
+                    seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                    // The top bit makes every length too long.
+                    (seed >> 56) as u8 | 0x80
+                })
+                .collect();
+            agent.send_raw(&noise)?;
+            agent.greet(soon, || Ok(()))?;
+            ensure!(!agent.text("/proc/version")?.is_empty());
+        }
         Ok(())
     })
 }
