@@ -27,17 +27,6 @@ pub enum State {
 }
 
 impl State {
-    /// All states.
-    pub const ALL: [Self; 7] = [
-        Self::Down,
-        Self::Initializing,
-        Self::Up,
-        Self::Error,
-        Self::Recovering,
-        Self::GoingDown,
-        Self::Gone,
-    ];
-
     /// What people read.
     pub fn name(self) -> &'static str {
         match self {
@@ -76,23 +65,33 @@ impl fmt::Display for State {
 mod tests {
     use super::*;
 
+    const ALL: [State; 7] = [
+        State::Down,
+        State::Initializing,
+        State::Up,
+        State::Error,
+        State::Recovering,
+        State::GoingDown,
+        State::Gone,
+    ];
+
     #[test]
     fn gone_is_the_end() {
-        for next in State::ALL {
+        for next in ALL {
             assert!(!State::Gone.may_become(next));
         }
     }
 
     #[test]
     fn every_state_but_gone_can_be_lost() {
-        for state in State::ALL {
+        for state in ALL {
             assert_eq!(state.may_become(State::Gone), state != State::Gone);
         }
     }
 
     #[test]
     fn nothing_comes_up_without_bring_up() {
-        for state in State::ALL {
+        for state in ALL {
             assert_eq!(state.may_become(State::Up), state == State::Initializing);
         }
     }

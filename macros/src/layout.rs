@@ -806,7 +806,7 @@ mod tests {
         assert!(error("pub struct A = own[16] { he: bool }").contains("bits (`@ first..end`)"));
         assert!(error("pub struct A = a { he: bool @ 0..1 }").contains("only there"));
         let text = error("pub struct A = own[16] { he: bool @ 0..1 }");
-        assert!(text.contains("Field :: new (\"he\" , 0 , 1 - 0)"), "{text}");
+        assert!(text.contains("Field :: between (\"he\" , 0 , 1)"), "{text}");
     }
 
     #[test]
