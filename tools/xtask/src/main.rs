@@ -330,6 +330,12 @@ fn test_everything() -> Result<()> {
                 kernel: Some(flavour),
                 device: "model".to_owned(),
             };
+            if flavour == Flavour::Test {
+                // The code of the KUnit suites, which the stock kernel leaves out.
+                report.stage("lint, KUnit code", || {
+                    Ok(Tally::of_check(session.kernel_clippy(flavour)))
+                });
+            }
             if flavour != Flavour::Debian {
                 report.stage(format!("KUnit, {flavour} kernel"), || session.kunit(&on));
             }
