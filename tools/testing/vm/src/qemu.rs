@@ -73,7 +73,11 @@ pub fn arguments(
         "-accel",
         "tcg,thread=multi",
     ]);
-    add(&["-cpu", "max", "-smp", &hardware.cpus.to_string()]);
+    // Without 5-level paging: while the kernel reads the CPU's features it
+    // believes for a moment that it has 4 levels, and an interrupt just then
+    // is a wild access to KASAN.
+    let cpus = hardware.cpus.to_string();
+    add(&["-cpu", "max,la57=off", "-smp", &cpus]);
     let irqchip = if hardware.iommu {
         ",kernel-irqchip=split"
     } else {
