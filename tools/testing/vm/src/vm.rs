@@ -126,12 +126,35 @@ impl Machine {
     }
 }
 
+/// Start of the names of [`socket_folder`]s; the owner's process id follows.
+const FOLDER: &str = "mlx5-vm-";
+
 /// A folder for sockets, whose paths must fit `sun_path` (108 bytes).
 pub(crate) fn socket_folder() -> Result<TempDir> {
+    let parent = std::env::temp_dir();
+    sweep(&parent);
     tempfile::Builder::new()
-        .prefix("mlx5-vm-")
-        .tempdir()
-        .with_context(|| format!("a folder in {}", std::env::temp_dir().display()))
+        .prefix(&format!("{FOLDER}{}-", std::process::id()))
+        .tempdir_in(&parent)
+        .with_context(|| format!("a folder in {}", parent.display()))
+}
+
+/// Removes the folders of processes that were killed.
+fn sweep(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| {
+            let (pid, _) = name.strip_prefix(FOLDER)?.split_once('-')?;
+            pid.parse::<u32>().ok()
+        });
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // Fails for the folders of other users.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 fn command_line(boot: &Boot) -> String {
@@ -799,6 +822,33 @@ pub fn with(mut vm: Vm, body: impl FnOnce(&mut Vm) -> Result<()>) -> Result<()> 
             let error = vm.explain(anyhow::anyhow!("the test panicked"));
             eprintln!("{error}");
             std::panic::resume_unwind(panic)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_folders_of_the_dead_are_swept() {
+        let parent = tempfile::tempdir().unwrap();
+        // Above the largest process id (PID_MAX_LIMIT, 2^22).
+        let dead = "mlx5-vm-4194305-x";
+        let alive = format!("mlx5-vm-{}-x", std::process::id());
+        let names = [
+            dead,
+            &alive,
+            "mlx5-vm-shared-0",
+            "mlx5-vm",
+            "other-4194305-x",
+        ];
+        for name in names {
+            fs::create_dir(parent.path().join(name)).unwrap();
+        }
+        sweep(parent.path());
+        for name in names {
+            assert_eq!(parent.path().join(name).exists(), name != dead, "{name}");
         }
     }
 }
