@@ -468,9 +468,12 @@ impl<'a> Hca<'a> {
         let fast = self.has_fast_teardown
             && self.teardown(TeardownHcaIn::PREPARE_FAST_TEARDOWN)
             && self.segment.disable_nic_interface(FAST_TEARDOWN_MS);
-        let _ = fast
-            || (self.has_force_teardown && self.teardown(TeardownHcaIn::FORCE_CLOSE))
-            || self.teardown(TeardownHcaIn::GRACEFUL_CLOSE);
+        if !fast {
+            // A forced teardown takes the event queues with it: its reply has no event.
+            self.cmd.use_polling();
+            let _ = (self.has_force_teardown && self.teardown(TeardownHcaIn::FORCE_CLOSE))
+                || self.teardown(TeardownHcaIn::GRACEFUL_CLOSE);
+        }
         self.cmd.cut_off();
     }
 

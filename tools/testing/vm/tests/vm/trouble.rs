@@ -5,6 +5,7 @@
 use crate::driver::{alive, counter, debugfs, down, load, up, BRING_UP};
 use crate::{shared, Lab, Test, TEST};
 use anyhow::{bail, ensure, Context, Result};
+use mlx5_agent::proto::{Call, Power};
 use mlx5_vm::agent::GuestError;
 use mlx5_vm::klog::Judge;
 use mlx5_vm::manifest::Kernel;
@@ -35,6 +36,7 @@ pub const TESTS: &[Test] = &[
         function_reset,
     ),
     Test::new("trouble::sleep", TEST, sleep),
+    Test::new("trouble::shutdown", TEST, shutdown),
     Test::new("trouble::all_slots_stuck", TEST, all_slots_stuck),
     Test::new(
         "trouble::late_but_not_too_late",
@@ -258,6 +260,65 @@ fn sleep_in(vm: &mut Vm) -> Result<()> {
     }
     judge.verdict()?;
     vm.model(id)?.check()
+}
+
+/// The guest reboots with the driver bound: the device is silent when the
+/// kernel hands over (field cases C15, C21). With no fault by fast teardown;
+/// where that fails by a forced one; and in a bounded time if firmware says
+/// nothing at all.
+fn shutdown(lab: &Lab) -> Result<()> {
+    let cases: [(&[&str], bool, &[u32]); 3] = [
+        (&[], true, &[2]),
+        (
+            &["fault op=TEARDOWN_HCA count=1 act=teardown_state_failed"],
+            false,
+            &[2, 1],
+        ),
+        (&["fault op=TEARDOWN_HCA count=inf act=never"], false, &[2]),
+    ];
+    for (faults, disabled, profiles) in cases {
+        let mut vm = Vm::boot(&lab.manifest, lab.test, &shared())?;
+        let result = shutdown_in(&mut vm, faults, disabled, profiles);
+        result.map_err(|error| vm.explain(error.context(format!("{faults:?}"))))?;
+    }
+    Ok(())
+}
+
+fn shutdown_in(vm: &mut Vm, faults: &[&str], disabled: bool, profiles: &[u32]) -> Result<()> {
+    let timeout = TIMEOUT_MS * vm.manifest().kernel.slowness();
+    load(vm, &format!("cmd_timeout_ms={timeout}"))?;
+    let id = vm.add_device(&[])?;
+    up(vm, id)?;
+    for fault in faults {
+        vm.model(id)?.run(fault)?;
+    }
+    let before = vm.model(id)?.status()?;
+    let limit = vm.scaled(BOUND) + Duration::from_millis(u64::from(timeout) * 4);
+    let start = Instant::now();
+    // No answer comes: the guest is gone.
+    let _ = vm.agent().start(Call::Power(Power::Reboot))?;
+    let model = vm.model(id)?;
+    wait_until("the device to be no bus master any more", limit * 2, || {
+        let status = model.status()?;
+        Ok(!status.bus_master || !status.connected)
+    })?;
+    ensure!(start.elapsed() < limit, "it took {:?}", start.elapsed());
+    let after = model.status()?;
+    ensure!(
+        (after.nic_disables > before.nic_disables) == disabled,
+        "the NIC interface was disabled {} times",
+        after.nic_disables - before.nic_disables
+    );
+    let teardowns = model
+        .commands(before.commands)?
+        .into_iter()
+        .filter(|command| command.name == "TEARDOWN_HCA")
+        .count();
+    ensure!(
+        teardowns == profiles.len(),
+        "{teardowns} TEARDOWN_HCA, expected those of profiles {profiles:?}"
+    );
+    model.check()
 }
 
 /// Every regular slot is stuck: a further command fails at once, pages still
