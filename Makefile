@@ -37,7 +37,7 @@ help:
 	@echo '  MLX5RS_TOOLBOX=auto|always|never  where compilers and QEMU come from: auto takes the'
 	@echo '                        host'\''s if they are complete, else a Debian root in the cache'
 	@echo '  MLX5RS_JOBS=n         compilers at once (number of CPUs)'
-	@echo '  MLX5RS_DEBIAN_MIRROR  address of a Debian mirror (the host'\''s, or Debian'\''s own)'
+	@echo '  MLX5RS_DEBIAN_MIRROR  address of a Debian mirror (that of the host'\''s apt)'
 
 .PHONY: run shell peer kunit soak lint
 run shell peer kunit soak lint:

@@ -13,9 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::ui::{hide, output};
 
-/// Debian's own address, which the CDN behind it makes a near one.
-const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
-
 /// The release whose toolchain built the kernels of its backports.
 pub const SUITE: &str = "trixie";
 
@@ -99,19 +96,25 @@ fn is_debian(os_release: &str) -> bool {
 }
 
 impl Archive {
-    /// The mirror and settings of this host where it is a Debian, else Debian's own
-    /// address. MLX5RS_DEBIAN_MIRROR overrides.
-    pub fn of_host() -> Self {
+    /// The mirror and settings of this host where it is a Debian.
+    /// MLX5RS_DEBIAN_MIRROR overrides.
+    ///
+    /// # Errors
+    ///
+    /// If neither names a mirror.
+    pub fn of_host() -> Result<Self> {
         let mirror = std::env::var("MLX5RS_DEBIAN_MIRROR").ok().or_else(|| {
             is_debian(&fs::read_to_string("/etc/os-release").ok()?)
                 .then(|| host_mirror(Path::new("/etc/apt")))
                 .flatten()
         });
-        let mirror = mirror.unwrap_or_else(|| DEFAULT_MIRROR.to_owned());
-        if !mirror.starts_with(DEFAULT_MIRROR) {
-            let host = mirror.split('/').nth(2).unwrap_or_default();
-            hide(host);
-        }
+        let Some(mirror) = mirror else {
+            bail!(
+                "no Debian mirror is known: /etc/apt of this host names none; set \
+                 MLX5RS_DEBIAN_MIRROR to the address of one (http://.../debian)"
+            );
+        };
+        hide(mirror.split('/').nth(2).unwrap_or_default());
         let mut options = Vec::new();
         if let Ok(dump) = output(Command::new("apt-config").args(["dump", "--format=%f \"%v\";%n"]))
         {
@@ -127,7 +130,7 @@ impl Archive {
                 }
             }
         }
-        Self { mirror, options }
+        Ok(Self { mirror, options })
     }
 
     /// The lines of sources.list for `suite`.

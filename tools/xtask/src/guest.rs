@@ -52,7 +52,7 @@ pub fn image(cache: &Cache, tools: &Toolbox) -> Result<PathBuf> {
         let include: Vec<String> = PACKAGES.iter().map(|p| (*p).to_owned()).collect();
         Bootstrap {
             rights,
-            archive: &Archive::of_host(),
+            archive: &Archive::of_host()?,
             suites: &[SUITE],
             include: &include,
             preferences: None,

@@ -199,7 +199,7 @@ impl Host<'_> {
                     what: &format!("installing {program} {version} into the cache"),
                     usual: Duration::from_secs(300),
                     log: &self.cache.log(&program),
-                    hint: "check that crates.io is reached, or install it by hand",
+                    hint: "check that cargo reaches its registry, or install it by hand",
                 }
                 .run(install)?;
                 fs::remove_dir_all(partial.join("build"))?;

@@ -247,7 +247,7 @@ impl Toolbox {
         cache.entry("toolbox", key, |partial, _| {
             let log = cache.log("toolbox");
             need_mmdebstrap(&log)?;
-            let archive = Archive::of_host();
+            let archive = Archive::of_host()?;
             let lists = partial.join("apt");
             let kernel = choose_kernel(&archive.packages(&lists, &log)?)?;
             fs::remove_dir_all(&lists)?;
