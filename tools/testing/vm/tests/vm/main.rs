@@ -30,6 +30,11 @@ const TEST: &[Kernel] = &[Kernel::Test];
 /// Devices that a test may add, unless it says otherwise.
 const PORTS: usize = 3;
 
+/// Whether this is `make soak`, the long form.
+fn is_long() -> bool {
+    std::env::var_os("MLX5RS_SOAK").is_some()
+}
+
 /// One test.
 struct Test {
     name: &'static str,

@@ -3,7 +3,7 @@
 //! sleep, and all of it at once.
 
 use crate::driver::{alive, counter, debugfs, down, load, up, BRING_UP};
-use crate::{shared, Lab, Test, TEST};
+use crate::{is_long, shared, Lab, Test, TEST};
 use anyhow::{bail, ensure, Context, Result};
 use mlx5_agent::proto::{Call, Power};
 use mlx5_vm::agent::GuestError;
@@ -22,13 +22,13 @@ pub const TESTS: &[Test] = &[
         every_command(lab, &[VANISHED], 1)
     }),
     Test::new("trouble::dead_firmware_at_every_command", TEST, |lab| {
-        every_command(lab, &[DEAD], 1)
+        every_command(lab, &[DEAD], in_short(3))
     }),
-    // Slow under KASAN: each command meets one of them.
+    // Slow under KASAN: in short, half of the commands meet one of them.
     Test::new(
         "trouble::outage_at_every_command",
         &[Kernel::Kasan],
-        |lab| every_command(lab, &[SILENT, VANISHED], 2),
+        |lab| every_command(lab, &[SILENT, VANISHED], in_short(4)),
     ),
     Test::new(
         "trouble::function_reset",
@@ -45,6 +45,15 @@ pub const TESTS: &[Test] = &[
     ),
     Test::new("trouble::stress", &[Kernel::Test, Kernel::Kasan], stress),
 ];
+
+/// One command in `n` is struck, in the long form each one.
+fn in_short(n: usize) -> usize {
+    if is_long() {
+        1
+    } else {
+        n
+    }
+}
 
 /// Command timeout in these tests, before it is scaled.
 const TIMEOUT_MS: u32 = 400;
@@ -119,7 +128,7 @@ fn let_go(vm: &mut Vm, id: DeviceId, start: Instant, timeout: u32) -> Result<()>
 }
 
 /// An outage at the moment of each command, on the way up and on the way
-/// down.
+/// down; of one command in `spread`, a different one for each outage.
 fn every_command(lab: &Lab, outages: &[Outage], spread: usize) -> Result<()> {
     lab.shared(|vm| {
         vm.hunt_leaks();
@@ -387,8 +396,7 @@ fn stress(lab: &Lab) -> Result<()> {
     const ROUNDS: u32 = 8;
     lab.shared(|vm| {
         vm.hunt_leaks();
-        let long = std::env::var_os("MLX5RS_SOAK").is_some();
-        let time = Duration::from_secs(if long { 600 } else { 20 });
+        let time = Duration::from_secs(if is_long() { 600 } else { 20 });
         let timeout = TIMEOUT_MS * vm.manifest().kernel.slowness();
         load(vm, &format!("cmd_timeout_ms={timeout}"))?;
         let first = vm.add_device(&[])?;
