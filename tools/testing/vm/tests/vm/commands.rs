@@ -81,8 +81,10 @@ fn storm_of_32_threads(lab: &Lab) -> Result<()> {
         let id = vm.add_device(&[])?;
         up(vm, id)?;
         // Answers take their time, so that many are in flight at once.
+        // Longer than a slow kernel takes to start the next one.
+        let delay = 25 * vm.manifest().kernel.slowness();
         vm.model(id)?
-            .run("fault op=QUERY_ADAPTER count=inf act=delay ms=5")?;
+            .run(&format!("fault op=QUERY_ADAPTER count=inf act=delay ms={delay}"))?;
         let before = issued(vm, id, "QUERY_ADAPTER")?;
         let path = format!("/sys/kernel/debug/{DRIVER}/{}/query_adapter", vm.bdf(id));
         let script = format!(
