@@ -80,11 +80,12 @@ fn storm_of_32_threads(lab: &Lab) -> Result<()> {
         load(vm, "")?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
-        // Answers take their time, so that many are in flight at once.
-        // Longer than a slow kernel takes to start the next one.
+        // Answers take longer than a slow kernel needs to ask again, so that many
+        // are in flight at once.
         let delay = 25 * vm.manifest().kernel.slowness();
-        vm.model(id)?
-            .run(&format!("fault op=QUERY_ADAPTER count=inf act=delay ms={delay}"))?;
+        vm.model(id)?.run(&format!(
+            "fault op=QUERY_ADAPTER count=inf act=delay ms={delay}"
+        ))?;
         let before = issued(vm, id, "QUERY_ADAPTER")?;
         let path = format!("/sys/kernel/debug/{DRIVER}/{}/query_adapter", vm.bdf(id));
         let script = format!(
