@@ -220,7 +220,7 @@ pub const fn size_of_element<S, T>(
 /// Where a field is in its structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The member as C spells it.
+    /// Its name in the declaration, which is that of the C member or says more.
     pub name: &'static str,
     /// First bit; bit 0 is the most significant bit of the first word.
     pub offset: usize,
@@ -243,9 +243,27 @@ impl Field {
         Self::new(name, first, end - first)
     }
 
+    /// Only for `layout!`: the same field with another name.
+    pub const fn called(self, name: &'static str) -> Self {
+        Self::new(name, self.offset, self.width)
+    }
+
     /// The same field of a structure that is itself at `outer`.
     pub const fn inside(self, outer: Field) -> Self {
         Self::new(self.name, self.offset + outer.offset, self.width)
+    }
+
+    /// Only for `layout!`: the field, which is given by its bits in the member `outer`.
+    ///
+    /// # Panics
+    ///
+    /// If it does not lie within the member, which in a constant is an error at compile time.
+    pub const fn part_of(self, outer: Field) -> Self {
+        assert!(
+            self.offset + self.width <= outer.width,
+            "the bits are not within the member"
+        );
+        self.inside(outer)
     }
 
     /// The largest number that the field holds; for more than 64 bits, that of 64.
@@ -448,12 +466,15 @@ pub struct Description {
     pub len: usize,
     /// Its declared fields, without those after the fixed part.
     pub fields: &'static [Field],
+    /// The C members that the fields are, or are parts of, in the same order; empty if the headers
+    /// do not have the structure.
+    pub members: &'static [Field],
     /// The member that follows the fixed part, in any number.
     pub tail: Option<&'static str>,
 }
 
 impl Description {
-    /// The declared field that C spells `name`.
+    /// The field that is declared as `name`.
     pub fn field(&self, name: &str) -> Option<Field> {
         self.fields.iter().copied().find(|field| field.name == name)
     }

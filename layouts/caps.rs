@@ -161,6 +161,8 @@ layout! {
         uctx_cap: u32,
         sf_base_id: u16,
         num_total_dynamic_vf_msix: narrow u32,
+        tls_tx: bool,
+        tls_rx: bool,
     }
 
     /// General device capabilities, second page (type 0x20).
@@ -183,6 +185,19 @@ layout! {
         atomic_operations: u16,
         atomic_size_qp: u16,
         atomic_size_dc: u16,
+    }
+
+    /// Ethernet offloads (type 1): what WQEs may ask for.
+    pub struct EthernetCaps = per_protocol_networking_offload_caps {
+        wqe_vlan_insert: bool,
+        max_lso_cap: narrow u8,
+        /// 0 layer 2, 1 by the vport, 2 none.
+        wqe_inline_mode: narrow u8,
+        reg_umr_sq: bool,
+        swp: bool,
+        swp_csum: bool,
+        swp_lso: bool,
+        insert_trailer: bool,
     }
 
     /// Debug capabilities (type 0xd).
@@ -230,5 +245,6 @@ mod tests {
         assert_eq!(at(CmdHcaCap::SF_BASE_ID), (0x0dc, 0));
         assert_eq!(at(CmdHcaCap2::SW_VHCA_ID), (0x044, 16));
         assert_eq!(at(AtomicCaps::ATOMIC_SIZE_DC), (0x018, 0));
+        assert_eq!(at(EthernetCaps::INSERT_TRAILER), (0x004, 21));
     }
 }

@@ -312,6 +312,23 @@ codes! {
         ADV_RDMA,
         TLP_EMULATION,
     }
+
+    /// What firmware says of its own failure, in the health buffer (hardware.md 1.1).
+    pub struct HealthSyndrome(u8) = MLX5_INITIAL_SEG_HEALTH_SYNDROME_ {
+        FW_INTERNAL_ERR,
+        DEAD_IRISC,
+        HW_FATAL_ERR,
+        FW_CRC_ERR,
+        ICM_FETCH_PCI_ERR,
+        ICM_PAGE_ERR,
+        ASYNCHRONOUS_EQ_BUF_OVERRUN,
+        EQ_IN_ERR,
+        EQ_INV,
+        FFSER_ERR,
+        HIGH_TEMP_ERR,
+        ICM_PCI_POISONED_ERR,
+        TRUST_LOCKDOWN_ERR,
+    }
 }
 
 impl Status {

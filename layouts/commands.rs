@@ -353,6 +353,76 @@ layout! {
         eqe: [u8; 64],
     }
 
+    /// CREATE_UCTX (hardware.md 9).
+    pub struct CreateUctxIn = create_uctx_in {
+        /// See [`CmdIn`](super::command::CmdIn).
+        opcode: u16,
+        op_mod: u16,
+        uctx: Uctx,
+    }
+
+    /// Reply to CREATE_UCTX.
+    pub struct CreateUctxOut = create_uctx_out {
+        /// See [`CmdOut`](super::command::CmdOut).
+        status: u8,
+        syndrome: u32,
+        uid: u16,
+    }
+
+    /// DESTROY_UCTX (hardware.md 9).
+    pub struct DestroyUctxIn = destroy_uctx_in {
+        /// See [`CmdIn`](super::command::CmdIn).
+        opcode: u16,
+        op_mod: u16,
+        /// The user context; not the place of the uid in other commands.
+        uid: u16,
+    }
+
+    /// Reply to DESTROY_UCTX.
+    pub struct DestroyUctxOut = destroy_uctx_out {
+        /// See [`CmdOut`](super::command::CmdOut).
+        status: u8,
+        syndrome: u32,
+    }
+
+    /// User context (hardware.md 9).
+    pub struct Uctx = uctx {
+        /// Rights: `MLX5_UCTX_CAP_*`.
+        cap: u32,
+    }
+
+    /// ALLOC_PD (hardware.md 10.1).
+    pub struct AllocPdIn = alloc_pd_in {
+        /// See [`CmdIn`](super::command::CmdIn).
+        opcode: u16,
+        uid: u16,
+        op_mod: u16,
+    }
+
+    /// Reply to ALLOC_PD.
+    pub struct AllocPdOut = alloc_pd_out {
+        /// See [`CmdOut`](super::command::CmdOut).
+        status: u8,
+        syndrome: u32,
+        pd: narrow u32,
+    }
+
+    /// DEALLOC_PD (hardware.md 10.1).
+    pub struct DeallocPdIn = dealloc_pd_in {
+        /// See [`CmdIn`](super::command::CmdIn).
+        opcode: u16,
+        uid: u16,
+        op_mod: u16,
+        pd: narrow u32,
+    }
+
+    /// Reply to DEALLOC_PD.
+    pub struct DeallocPdOut = dealloc_pd_out {
+        /// See [`CmdOut`](super::command::CmdOut).
+        status: u8,
+        syndrome: u32,
+    }
+
     /// Event queue context (hardware.md 3.2).
     pub struct Eqc = eqc {
         /// 0: in order; 0xa: write failure.

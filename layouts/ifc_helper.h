@@ -3,3 +3,4 @@
 #include <linux/errno.h>
 #include <linux/mlx5/device.h>
 #include <linux/mlx5/mlx5_ifc.h>
+#include <linux/mlx5/qp.h>

@@ -18,6 +18,8 @@ pub mod events;
 pub mod own;
 pub mod registers;
 pub mod segment;
+pub mod tracer;
+pub mod wqe;
 
 /// Output of bindgen for `ifc_helper.h`, made at build time; nothing else is in here.
 ///
@@ -41,7 +43,7 @@ pub mod ifc {
 }
 
 pub use bits::{Description, Field, Layout, Overflow, Tail, WordField};
-pub use codes::{CapType, EventType, Opcode, Status};
+pub use codes::{CapType, EventType, HealthSyndrome, Opcode, Status};
 
 /// The descriptions of all structures, by module.
 pub const ALL: &[&[Description]] = &[
@@ -52,4 +54,6 @@ pub const ALL: &[&[Description]] = &[
     own::LAYOUTS,
     registers::LAYOUTS,
     segment::LAYOUTS,
+    tracer::LAYOUTS,
+    wqe::LAYOUTS,
 ];

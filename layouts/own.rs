@@ -42,6 +42,12 @@ impl RegisterId {
     pub const HOST_ENDIANNESS: Self = Self(0x7004);
     /// Capabilities of the tracer.
     pub const MTRC_CAP: Self = Self(0x9040);
+    /// Where the tracer writes.
+    pub const MTRC_CONF: Self = Self(0x9041);
+    /// The tracer's strings.
+    pub const MTRC_STDB: Self = Self(0x9042);
+    /// Switches the tracer on and off, and arms its event.
+    pub const MTRC_CTRL: Self = Self(0x9043);
     /// Which management features and registers there are.
     pub const MCAM: Self = Self(0x907f);
     /// Default timeouts.
@@ -51,6 +57,9 @@ impl RegisterId {
     pub const ALL: &'static [(Self, &'static str)] = &[
         (Self::HOST_ENDIANNESS, "HOST_ENDIANNESS"),
         (Self::MTRC_CAP, "MTRC_CAP"),
+        (Self::MTRC_CONF, "MTRC_CONF"),
+        (Self::MTRC_STDB, "MTRC_STDB"),
+        (Self::MTRC_CTRL, "MTRC_CTRL"),
         (Self::MCAM, "MCAM"),
         (Self::DTOR, "DTOR"),
     ];

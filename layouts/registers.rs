@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registers behind ACCESS_REG (hardware.md 2.2, 2.5, 2.6, 4).
+//! Registers behind ACCESS_REG (hardware.md 2.2, 2.5, 2.6); the tracer's are in
+//! [`tracer`](super::tracer).
 
 use mlx5_rs_macros::layout;
 
@@ -50,26 +51,6 @@ layout! {
         mfrl: bool,
         mtmp: bool,
     }
-
-    /// MTRC_CAP: capabilities and ownership of the tracer.
-    pub struct MtrcCap = mtrc_cap {
-        trace_owner: bool,
-        trace_to_memory: bool,
-        trc_ver: narrow u8,
-        num_string_db: narrow u8,
-        first_string_trace: u8,
-        num_string_trace: u8,
-        /// log2 of units of 4 KiB.
-        log_max_trace_buffer_size: u8,
-        string_db_param: [MtrcStringDbParam; 8],
-    }
-
-    /// One section of the tracer's strings.
-    pub struct MtrcStringDbParam = mtrc_string_db_param {
-        string_db_base_address: u32,
-        /// Bytes.
-        string_db_size: narrow u32,
-    }
 }
 
 impl<B: core::borrow::Borrow<[u8; DefaultTimeout::LEN]>> DefaultTimeout<B> {
@@ -104,19 +85,10 @@ mod tests {
     }
 
     #[test]
-    fn arrays_of_structures() -> Result<(), ()> {
-        let mut register = MtrcCap::new();
-        let mut section = register.string_db_param_mut(7).ok_or(())?;
-        section.set_string_db_base_address(0x1234_5678);
-        assert!(register.string_db_param(8).is_none());
-        assert_eq!(register.as_bytes()[0x10 + 56], 0x12);
-        assert_eq!(
-            register
-                .string_db_param(7)
-                .map(|s| s.string_db_base_address()),
-            Some(0x1234_5678)
-        );
+    fn groups_of_registers() {
         assert_eq!(McamReg::ACCESS_REGS.offset, 8 * 8);
-        Ok(())
+        let mut registers = McamAccessReg::new();
+        assert!(registers.try_set_tracer_registers(0xf).is_ok());
+        assert_eq!(registers.as_bytes()[0x0f - 8], 0xf);
     }
 }

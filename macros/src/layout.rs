@@ -143,26 +143,25 @@ impl Parse for Field {
         let name: Ident = input.call(Ident::parse_any)?;
         input.parse::<Token![:]>()?;
         let kind = input.parse()?;
-        let mut path = vec![bindgen_name(&name)];
+        let mut path = None;
         let mut bits = None;
+        if input.parse::<Option<Token![=]>>()?.is_some() {
+            let names = Punctuated::<Ident, Token![.]>::parse_separated_nonempty_with(
+                input,
+                Ident::parse_any,
+            )?;
+            path = Some(names.iter().map(bindgen_name).collect());
+        }
         if input.parse::<Option<Token![@]>>()?.is_some() {
             let first = input.parse()?;
             input.parse::<Token![..]>()?;
             bits = Some((first, input.parse()?));
-        } else if input.parse::<Option<Token![=]>>()?.is_some() {
-            path = Punctuated::<Ident, Token![.]>::parse_separated_nonempty_with(
-                input,
-                Ident::parse_any,
-            )?
-            .iter()
-            .map(bindgen_name)
-            .collect();
         }
         Ok(Self {
             attributes,
+            path: path.unwrap_or_else(|| vec![bindgen_name(&name)]),
             name,
             kind,
-            path,
             bits,
         })
     }
@@ -178,11 +177,12 @@ impl Field {
         )
     }
 
-    /// The member as C spells it.
+    /// The member as C spells it, which names no anonymous struct or union.
     fn c_path(&self) -> String {
         let spelled: Vec<String> = self
             .path
             .iter()
+            .filter(|name| !name.to_string().starts_with("__bindgen_anon_"))
             .map(|name| {
                 let name = name.to_string();
                 match name.strip_suffix('_') {
@@ -226,10 +226,16 @@ impl Parse for Layout {
                     "own structures have no part of variable length",
                 ));
             }
-            if own != field.bits.is_some() {
+            if own && field.bits.is_none() {
                 return Err(Error::new_spanned(
                     &field.name,
-                    "bits (`@ first..end`) belong to the fields of own structures, and only there",
+                    "the fields of own structures say which bits they are: `@ first..end`",
+                ));
+            }
+            if field.bits.is_some() && matches!(source, Source::Ifc(_)) {
+                return Err(Error::new_spanned(
+                    &field.name,
+                    "mlx5_ifc.h has the bits of its fields: no `@ first..end` here",
                 ));
             }
         }
@@ -290,22 +296,31 @@ impl Layout {
         }
     }
 
-    /// The `Field` constant of a field that is not a tail.
-    fn field_value(&self, field: &Field) -> TokenStream {
+    /// The `Field` of the C member that a field is, or is a part of.
+    fn member(&self, field: &Field) -> Option<TokenStream> {
         let bits = bits();
         let label = field.c_path();
-        if let Some((first, end)) = &field.bits {
-            return quote!(#bits::Field::between(#label, #first, #end));
-        }
-        let Some((c, unit)) = self.c_struct() else {
-            unreachable!("fields of own structures have bits");
-        };
+        let (c, unit) = self.c_struct()?;
         let path = &field.path;
-        quote!(#bits::Field::new(
+        Some(quote!(#bits::Field::new(
             #label,
             ::core::mem::offset_of!(crate::layouts::ifc::#c, #(#path).*) * #unit,
             #bits::size_of_field(|s: &mut crate::layouts::ifc::#c, v| s.#(#path).* = v) * #unit,
-        ))
+        )))
+    }
+
+    /// The `Field` constant of a field that is not a tail.
+    fn field_value(&self, field: &Field) -> TokenStream {
+        let bits = bits();
+        let label = field.name.unraw().to_string();
+        match (self.member(field), &field.bits) {
+            (None, None) => unreachable!("fields of own structures have bits"),
+            (Some(member), None) => quote!(#member.called(#label)),
+            (None, Some((first, end))) => quote!(#bits::Field::between(#label, #first, #end)),
+            (Some(member), Some((first, end))) => {
+                quote!(#bits::Field::between(#label, #first, #end).part_of(#member))
+            }
+        }
     }
 
     /// A check at compile time that the field is what its type says.
@@ -624,6 +639,7 @@ impl Layout {
             .filter(|field| !matches!(field.kind, Kind::Tail(_)))
             .collect();
         let fixed_constants = fixed.iter().map(|field| field.constant());
+        let members = fixed.iter().filter_map(|field| self.member(field));
         let constants = self.fields.iter().map(|field| {
             let constant = field.constant();
             if let Kind::Tail(s) = &field.kind {
@@ -670,6 +686,7 @@ impl Layout {
                     unit: #unit,
                     len: Self::LEN,
                     fields: &[#(Self::#fixed_constants),*],
+                    members: &[#(#members),*],
                     tail: #tail,
                 };
 
@@ -679,6 +696,12 @@ impl Layout {
                 #[inline]
                 pub const fn new() -> Self {
                     Self([0; #len])
+                }
+
+                /// The bytes as the device sees them.
+                #[inline]
+                pub const fn into_bytes(self) -> [u8; #len] {
+                    self.0
                 }
 
                 /// Sees `bytes` as this structure, for writing.
@@ -798,13 +821,25 @@ mod tests {
         );
         assert!(text.contains("u . y . type_"));
         assert!(text.contains("\"u.y.type\""));
+        assert!(text.contains(". called (\"x\")"));
         assert!(text.contains("fn try_set_x"));
     }
 
     #[test]
+    fn bits_within_a_member_of_a_c_struct() {
+        let text =
+            error("pub struct A = struct a { ds: narrow u8 = __bindgen_anon_1.qpn_ds @ 26..32 }");
+        assert!(
+            text.contains("Field :: between (\"ds\" , 26 , 32) . part_of"),
+            "{text}"
+        );
+        assert!(text.contains("\"qpn_ds\""), "{text}");
+    }
+
+    #[test]
     fn own_structures_say_where_their_fields_are() {
-        assert!(error("pub struct A = own[16] { he: bool }").contains("bits (`@ first..end`)"));
-        assert!(error("pub struct A = a { he: bool @ 0..1 }").contains("only there"));
+        assert!(error("pub struct A = own[16] { he: bool }").contains("`@ first..end`"));
+        assert!(error("pub struct A = a { he: bool @ 0..1 }").contains("has the bits"));
         let text = error("pub struct A = own[16] { he: bool @ 0..1 }");
         assert!(text.contains("Field :: between (\"he\" , 0 , 1)"), "{text}");
     }

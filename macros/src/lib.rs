@@ -42,7 +42,9 @@ use proc_macro::TokenStream;
 /// | `= own[16]` | nothing in the headers: a structure of 16 bytes | `@ first..end` after each field, in bits |
 ///
 /// A field is found by its name, or by the path after `=` (`func: u16 = data.req_pages.func_id`).
-/// A name that the header does not have does not compile.
+/// A name that the header does not have does not compile. A C struct has whole words where the
+/// device has fields: `ds: narrow u8 = qpn_ds @ 26..32` is those bits of the word, counted from its
+/// most significant one.
 ///
 /// # Field types
 ///

@@ -26,6 +26,12 @@ typedef u64 __be64;
 #define GENMASK(h, l) ((~0UL << (l)) & (~0UL >> (63 - (h))))
 #define DECLARE_FLEX_ARRAY(type, name) \
 	struct { struct { } __empty_##name; type name[]; }
+#define struct_group(name, ...) \
+	union { \
+		struct { __VA_ARGS__ }; \
+		struct { __VA_ARGS__ } name; \
+	}
+#define cpu_to_be32 __builtin_bswap32
 #define PAGE_SIZE 4096UL
 
 #define be16_to_cpu __builtin_bswap16
