@@ -6,37 +6,135 @@
 //! the device writes at the same time can be stale or torn, but never undefined behaviour. Each
 //! access reads its bytes once.
 
+use core::mem::ManuallyDrop;
+
 use kernel::{
     device,
-    dma::Coherent,
-    prelude::*, //
+    dma::{
+        Coherent,
+        CoherentHandle, //
+    },
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
 
 /// The size and alignment of a page of the device, in bytes (hardware.md 2.5: always 4 KiB).
 pub(crate) const DEVICE_PAGE: usize = 4096;
 
-/// Coherent DMA memory, zeroed when made, aligned to [`DEVICE_PAGE`].
-pub(crate) struct DmaBuf {
-    mem: Coherent<[u8]>,
+/// Where the DMA memory of a device comes from, and whether it may be freed.
+///
+/// Memory is freed when its owner drops it, because the device is done with it or can no longer reach
+/// it. When neither can be made sure ([`lose`](Self::lose)), what is dropped afterwards is kept for
+/// ever instead: a leak is better than a device that writes to somebody else's memory.
+#[derive(Clone)]
+pub(crate) struct Dma<'a> {
+    dev: &'a device::Device<device::Bound>,
+    lost: Arc<Atomic<bool>>,
 }
 
-impl DmaBuf {
+impl<'a> Dma<'a> {
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(dev: &'a device::Device<device::Bound>) -> Result<Self> {
+        Ok(Self {
+            dev,
+            lost: Arc::new(Atomic::new(false), GFP_KERNEL)?,
+        })
+    }
+
+    /// The device.
+    pub(crate) fn dev(&self) -> &'a device::Device<device::Bound> {
+        self.dev
+    }
+
+    /// From now on nothing is freed: the device may still write to it.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Relaxed);
+    }
+
+    /// Whether [`lose`](Self::lose) was called.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Relaxed)
+    }
+
     /// Allocates `pages` contiguous device pages.
     ///
     /// # Errors
     ///
     /// `EINVAL` for 0 pages, `ENOMEM` when there is no memory, and `EIO` when the DMA layer gives an
     /// address that the device cannot take (0, or not aligned).
-    pub(crate) fn new(dev: &device::Device<device::Bound>, pages: usize) -> Result<Self> {
+    pub(crate) fn buffer(&self, pages: usize) -> Result<DmaBuf> {
         let len = pages.checked_mul(DEVICE_PAGE).ok_or(EINVAL)?;
-        let mem: Coherent<[u8]> = Coherent::zeroed_slice(dev, len, GFP_KERNEL | __GFP_NOWARN)?;
+        let mem: Coherent<[u8]> = Coherent::zeroed_slice(self.dev, len, GFP_KERNEL | __GFP_NOWARN)?;
         let addr = mem.dma_address();
         if addr == 0 || addr % (DEVICE_PAGE as u64) != 0 {
             return Err(EIO);
         }
-        Ok(Self { mem })
+        Ok(DmaBuf {
+            mem: ManuallyDrop::new(mem),
+            lost: self.lost.clone(),
+        })
     }
 
+    /// Allocates a device page that only the device uses.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn page(&self) -> Result<DevicePage> {
+        let mem = CoherentHandle::alloc(self.dev, DEVICE_PAGE, GFP_KERNEL | __GFP_NOWARN)?;
+        Ok(DevicePage {
+            mem: ManuallyDrop::new(mem),
+            lost: self.lost.clone(),
+        })
+    }
+}
+
+/// A page that only the device uses.
+pub(crate) struct DevicePage {
+    mem: ManuallyDrop<CoherentHandle>,
+    lost: Arc<Atomic<bool>>,
+}
+
+impl DevicePage {
+    /// The address to tell the device.
+    pub(crate) fn addr(&self) -> u64 {
+        self.mem.dma_address()
+    }
+}
+
+impl Drop for DevicePage {
+    fn drop(&mut self) {
+        if !self.lost.load(Relaxed) {
+            // SAFETY: Nobody uses the field after this: it is private, and dropped only here.
+            unsafe { ManuallyDrop::drop(&mut self.mem) };
+        }
+    }
+}
+
+/// Coherent DMA memory, zeroed when made, aligned to [`DEVICE_PAGE`].
+pub(crate) struct DmaBuf {
+    mem: ManuallyDrop<Coherent<[u8]>>,
+    lost: Arc<Atomic<bool>>,
+}
+
+impl Drop for DmaBuf {
+    fn drop(&mut self) {
+        if !self.lost.load(Relaxed) {
+            // SAFETY: Nobody uses the field after this: it is private, and dropped only here.
+            unsafe { ManuallyDrop::drop(&mut self.mem) };
+        }
+    }
+}
+
+impl DmaBuf {
     /// The length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.mem.len()

@@ -6,12 +6,20 @@
 //! C objects behind each wrapper, released on drop. May be called by: all rooms; calls none of them.
 //!
 //! Each file stands for one subsystem and is written so that it could move to `rust/kernel`.
+//!
+//! Pure, and on the host as well: [`silence`].
 
+// The raw interfaces do not leave this folder.
+mod bindings;
 pub(crate) mod completion;
 pub(crate) mod debugfs;
+pub(crate) mod devlink;
 pub(crate) mod dma;
 pub(crate) mod irq;
+pub(crate) mod kthread;
+pub(crate) mod param;
 pub(crate) mod pci;
 pub(crate) mod pci_driver;
 pub(crate) mod print;
+pub(crate) mod silence;
 pub(crate) mod workqueue;

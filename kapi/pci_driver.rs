@@ -3,7 +3,7 @@
 //! A PCI driver with all callbacks of `struct pci_driver` that hardware in trouble needs.
 //!
 //! C header: `include/linux/pci.h`. The `kernel` crate's `pci::Driver` has probe and unbind only. This
-//! one adds shutdown, error recovery, function reset and suspend, in the same manner: a callback gets
+//! one adds shutdown, error recovery, function reset, suspend and SR-IOV, in the same manner: a callback gets
 //! the device in its core context and the data that probe made.
 
 use core::{
@@ -107,6 +107,17 @@ pub(crate) trait Driver {
     /// The function was reset.
     fn reset_done<'bound>(dev: &'bound pci::Device<Core<'_>>, data: Pin<&Self::Data<'bound>>);
 
+    /// Somebody wants `number` virtual functions. Either there are none before, or `number` is 0.
+    ///
+    /// # Errors
+    ///
+    /// Any: their number stays as it was.
+    fn sriov_configure<'bound>(
+        dev: &'bound pci::Device<Core<'_>>,
+        data: Pin<&Self::Data<'bound>>,
+        number: u16,
+    ) -> Result;
+
     /// The system goes to sleep.
     ///
     /// # Errors
@@ -156,6 +167,7 @@ unsafe impl<T: Driver> driver::RegistrationOps for Adapter<T> {
             (*pdrv).shutdown = Some(Self::shutdown);
             (*pdrv).suspend = Some(Self::suspend);
             (*pdrv).resume = Some(Self::resume);
+            (*pdrv).sriov_configure = Some(Self::sriov_configure);
             (*pdrv).err_handler = &raw const Self::ERROR_HANDLERS.0;
         }
         // SAFETY: The structure is initialized, and stays valid until `unregister`.
@@ -233,6 +245,16 @@ impl<T: Driver> Adapter<T> {
     extern "C" fn shutdown(pdev: *mut bindings::pci_dev) {
         // SAFETY: This is a callback of the bus.
         unsafe { Self::with(pdev, |dev, data| T::shutdown(dev, data)) };
+    }
+
+    extern "C" fn sriov_configure(pdev: *mut bindings::pci_dev, number: c_int) -> c_int {
+        from_result(|| {
+            let number = u16::try_from(number)?;
+            // SAFETY: This is a callback of the bus.
+            unsafe { Self::with(pdev, |dev, data| T::sriov_configure(dev, data, number)) }
+                .ok_or(ENODEV)??;
+            Ok(number.into())
+        })
     }
 
     extern "C" fn suspend(pdev: *mut bindings::pci_dev, _: bindings::pm_message_t) -> c_int {

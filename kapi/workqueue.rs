@@ -8,7 +8,10 @@
 use kernel::{
     bindings,
     prelude::*,
-    static_lock_class,
+    sync::{
+        Arc,
+        LockClassKey, //
+    },
     types::Opaque, //
 };
 
@@ -34,44 +37,70 @@ unsafe impl<J: Job> Send for Worker<J> {}
 unsafe impl<J: Job> Sync for Worker<J> {}
 
 impl<J: Job> Worker<J> {
-    /// Creates the queue `name` (without a `%`) for `job`.
+    /// Creates the queue `name` (without a `%`) for `job`. Each kind of job has a `class` of its own: one
+    /// may wait for the end of another.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(name: &'static CStr, job: J) -> Result<Pin<KBox<Self>>> {
-        let flags = bindings::wq_flags_WQ_UNBOUND
-            | bindings::wq_flags___WQ_ORDERED
-            | bindings::wq_flags_WQ_MEM_RECLAIM;
-        // SAFETY: `%s` takes exactly the one string that is given.
-        let queue = unsafe {
-            bindings::alloc_workqueue_noprof(c"%s".as_char_ptr(), flags, 1, name.as_char_ptr())
-        };
-        let queue = core::ptr::NonNull::new(queue).ok_or(ENOMEM)?;
-        KBox::try_pin_init(
-            try_pin_init!(Self {
-                job,
-                queue,
-                work <- Opaque::ffi_init(|slot: *mut bindings::work_struct| {
-                    // SAFETY: `slot` points to memory for a `struct work_struct`, and `Self::thread`
-                    // expects a work item that is embedded like this one.
-                    unsafe {
-                        bindings::init_work_with_key(
-                            slot,
-                            Some(Self::thread),
-                            false,
-                            c"mlx5_rs_work".as_char_ptr(),
-                            static_lock_class!().as_ptr(),
-                        )
-                    }
-                }),
-            }? Error),
-            GFP_KERNEL,
-        )
-        .inspect_err(|_| {
-            // SAFETY: Allocated above and used by nobody.
-            unsafe { bindings::destroy_workqueue(queue.as_ptr()) }
-        })
+    pub(crate) fn new(
+        name: &'static CStr,
+        class: Pin<&'static LockClassKey>,
+        job: J,
+    ) -> Result<Pin<KBox<Self>>> {
+        KBox::try_pin_init(Self::init(name, class, job), GFP_KERNEL)
+    }
+
+    /// The same for several owners. The last of them is not the job itself: it would wait for itself.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn shared(
+        name: &'static CStr,
+        class: Pin<&'static LockClassKey>,
+        job: J,
+    ) -> Result<Arc<Self>> {
+        Arc::pin_init(Self::init(name, class, job), GFP_KERNEL)
+    }
+
+    fn init(
+        name: &'static CStr,
+        class: Pin<&'static LockClassKey>,
+        job: J,
+    ) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            job,
+            queue: {
+                let flags = bindings::wq_flags_WQ_UNBOUND
+                    | bindings::wq_flags___WQ_ORDERED
+                    | bindings::wq_flags_WQ_MEM_RECLAIM;
+                // SAFETY: `%s` takes exactly the one string that is given.
+                let queue = unsafe {
+                    bindings::alloc_workqueue_noprof(
+                        c"%s".as_char_ptr(),
+                        flags,
+                        1,
+                        name.as_char_ptr(),
+                    )
+                };
+                // Nothing after this can fail.
+                core::ptr::NonNull::new(queue).ok_or(ENOMEM)?
+            },
+            work <- Opaque::ffi_init(|slot: *mut bindings::work_struct| {
+                // SAFETY: `slot` points to memory for a `struct work_struct`, and `Self::thread`
+                // expects a work item that is embedded like this one.
+                unsafe {
+                    bindings::init_work_with_key(
+                        slot,
+                        Some(Self::thread),
+                        false,
+                        c"mlx5_rs_work".as_char_ptr(),
+                        class.as_ptr(),
+                    )
+                }
+            }),
+        }? Error)
     }
 
     /// Makes the job run soon, in process context. May be called in any context, also by the job.
