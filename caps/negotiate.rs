@@ -111,6 +111,7 @@ pub const SHOWN: &[Field] = &[
     CmdHcaCap::LOG_MAX_MSG,
     CmdHcaCap::LOG_MAX_PD,
     CmdHcaCap::LOG_MAX_UCTX,
+    CmdHcaCap::UCTX_CAP,
     CmdHcaCap::LOG_UAR_PAGE_SZ,
     CmdHcaCap::LOG_BF_REG_SIZE,
     CmdHcaCap::UAR_4K,

@@ -9,6 +9,7 @@
 use super::slots::Class;
 use crate::layouts::{
     commands::*,
+    Field,
     Layout,
     Opcode, //
 };
@@ -25,10 +26,25 @@ pub(crate) trait Command {
     type Output: Layout;
 }
 
+/// An operation on objects that a user can own: its request has a place for the uid.
+pub(crate) trait UserCommand: Command {
+    /// The place: the same in all of them, since [`exec_raw`](super::Interface::exec_raw) writes there.
+    const UID: Field;
+}
+
 macro_rules! commands {
-    ($($(#[$doc:meta])* $name:ident = $opcode:ident $(in $class:ident)?: $input:ident -> $output:ident,)*) => {$(
+    ($(
+        $(#[$doc:meta])*
+        $name:ident = $opcode:ident $(in $class:ident)?: $input:ident -> $output:ident $(, users at $user:ident)?;
+    )*) => {$(
         $(#[$doc])*
         pub(crate) struct $name;
+
+        $(
+            impl UserCommand for $name {
+                const UID: Field = $input::$user;
+            }
+        )?
 
         impl Command for $name {
             const OPCODE: Opcode = Opcode::$opcode;
@@ -41,27 +57,35 @@ macro_rules! commands {
 
 commands! {
     /// Lets the function be used; the first command.
-    EnableHca = ENABLE_HCA: EnableHcaIn -> EnableHcaOut,
+    EnableHca = ENABLE_HCA: EnableHcaIn -> EnableHcaOut;
     /// The reverse; the last command.
-    DisableHca = DISABLE_HCA: DisableHcaIn -> DisableHcaOut,
+    DisableHca = DISABLE_HCA: DisableHcaIn -> DisableHcaOut;
     /// Which interface versions there are.
-    QueryIssi = QUERY_ISSI: QueryIssiIn -> QueryIssiOut,
+    QueryIssi = QUERY_ISSI: QueryIssiIn -> QueryIssiOut;
     /// Chooses one.
-    SetIssi = SET_ISSI: SetIssiIn -> SetIssiOut,
+    SetIssi = SET_ISSI: SetIssiIn -> SetIssiOut;
     /// How many pages firmware wants.
-    QueryPages = QUERY_PAGES: QueryPagesIn -> QueryPagesOut,
+    QueryPages = QUERY_PAGES: QueryPagesIn -> QueryPagesOut;
     /// Starts the device.
-    InitHca = INIT_HCA: InitHcaIn -> InitHcaOut,
+    InitHca = INIT_HCA: InitHcaIn -> InitHcaOut;
     /// Stops it.
-    TeardownHca = TEARDOWN_HCA: TeardownHcaIn -> TeardownHcaOut,
+    TeardownHca = TEARDOWN_HCA: TeardownHcaIn -> TeardownHcaOut;
     /// Says who drives the device.
-    SetDriverVersion = SET_DRIVER_VERSION: SetDriverVersionIn -> SetDriverVersionOut,
+    SetDriverVersion = SET_DRIVER_VERSION: SetDriverVersionIn -> SetDriverVersionOut;
     /// Board identification.
-    QueryAdapter = QUERY_ADAPTER: QueryAdapterIn -> QueryAdapterOut,
+    QueryAdapter = QUERY_ADAPTER: QueryAdapterIn -> QueryAdapterOut;
     /// A page of doorbells.
-    AllocUar = ALLOC_UAR: AllocUarIn -> AllocUarOut,
+    AllocUar = ALLOC_UAR: AllocUarIn -> AllocUarOut;
     /// The reverse.
-    DeallocUar = DEALLOC_UAR: DeallocUarIn -> DeallocUarOut,
+    DeallocUar = DEALLOC_UAR: DeallocUarIn -> DeallocUarOut;
     /// Destroys an event queue.
-    DestroyEq = DESTROY_EQ: DestroyEqIn -> DestroyEqOut,
+    DestroyEq = DESTROY_EQ: DestroyEqIn -> DestroyEqOut;
+    /// A user.
+    CreateUctx = CREATE_UCTX: CreateUctxIn -> CreateUctxOut;
+    /// The reverse.
+    DestroyUctx = DESTROY_UCTX: DestroyUctxIn -> DestroyUctxOut;
+    /// A protection domain.
+    AllocPd = ALLOC_PD: AllocPdIn -> AllocPdOut, users at UID;
+    /// The reverse.
+    DeallocPd = DEALLOC_PD: DeallocPdIn -> DeallocPdOut, users at UID;
 }

@@ -25,6 +25,7 @@ pub mod errno {
     pub const EBADR: i32 = 53;
     pub const EPROTO: i32 = 71;
     pub const EMSGSIZE: i32 = 90;
+    pub const EOPNOTSUPP: i32 = 95;
     pub const ETIMEDOUT: i32 = 110;
 }
 
@@ -75,6 +76,11 @@ pub enum Corrupt {
         /// What is there.
         found: u32,
     },
+    /// A user context has a number that stands for something else.
+    Uid {
+        /// What is there.
+        found: u16,
+    },
 }
 
 impl fmt::Display for Corrupt {
@@ -97,6 +103,7 @@ impl fmt::Display for Corrupt {
                     "reply mailbox {block}: block number {found}, expected {block}"
                 )
             }
+            Self::Uid { found } => write!(f, "uid {found:#x}, which no user can have"),
         }
     }
 }
@@ -151,6 +158,8 @@ pub enum Fault {
         /// What it may have.
         max: u64,
     },
+    /// The device does not have it, by the named capability: it was not asked.
+    Unsupported(&'static str),
     /// The driver failed by itself, for example for want of memory; a positive errno.
     Os(i32),
 }
@@ -179,6 +188,7 @@ impl Fault {
             Self::Down => ENXIO,
             Self::TooLong { .. } => EMSGSIZE,
             Self::Refused { .. } => EINVAL,
+            Self::Unsupported(_) => EOPNOTSUPP,
             Self::Os(errno) => errno,
         }
     }
@@ -225,6 +235,35 @@ impl CommandError {
     }
 }
 
+impl CommandError {
+    /// The line in which upstream's driver tells of the failure, if monitors look for it (field case
+    /// C27).
+    pub fn for_monitors(&self) -> Option<ForMonitors> {
+        matches!(self.fault, Fault::TimedOut { .. } | Fault::Status { .. })
+            .then_some(ForMonitors(*self))
+    }
+}
+
+/// A failed command in upstream's words.
+#[derive(Clone, Copy)]
+pub struct ForMonitors(CommandError);
+
+impl fmt::Display for ForMonitors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CommandError { id, fault } = self.0;
+        write!(f, "{}", id.opcode)?;
+        match fault {
+            Fault::Status { status, syndrome } => write!(
+                f,
+                " op_mod({:#x}) failed, status {status}, syndrome ({syndrome:#x}), err({})",
+                id.op_mod,
+                self.0.errno()
+            ),
+            _ => write!(f, " timeout. Will cause a leak of a command resource"),
+        }
+    }
+}
+
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.id)?;
@@ -249,6 +288,12 @@ impl fmt::Display for CommandError {
                 write!(
                     f,
                     "the device asks for {value} in all, at most {max} are given"
+                )
+            }
+            Fault::Unsupported(capability) => {
+                write!(
+                    f,
+                    "the device does not have it, by its capability {capability}"
                 )
             }
             Fault::Os(errno) => write!(f, "driver error {errno}"),
@@ -285,11 +330,48 @@ mod tests {
             },
             fault,
         };
+        is(&error, wanted)
+    }
+
+    fn is(what: &dyn fmt::Display, wanted: &str) -> bool {
         let mut text = Text {
             bytes: [0; 160],
             len: 0,
         };
-        write!(text, "{error}").is_ok() && text.bytes.get(..text.len) == Some(wanted.as_bytes())
+        write!(text, "{what}").is_ok() && text.bytes.get(..text.len) == Some(wanted.as_bytes())
+    }
+
+    #[test]
+    fn monitors_find_their_words() {
+        let error = |fault| CommandError {
+            id: CommandId {
+                opcode: Opcode::ACCESS_REG,
+                op_mod: 1,
+                uid: 0,
+            },
+            fault,
+        };
+        let refused = error(Fault::Status {
+            status: Status::BAD_PARAM_ERR,
+            syndrome: 0x1234,
+        });
+        let late = error(Fault::TimedOut { ms: 1, slot: 2 });
+        for (error, wanted) in [
+            (
+                refused,
+                "ACCESS_REG(0x805) op_mod(0x1) failed, status BAD_PARAM_ERR(0x3), syndrome (0x1234), err(-22)",
+            ),
+            (
+                late,
+                "ACCESS_REG(0x805) timeout. Will cause a leak of a command resource",
+            ),
+        ] {
+            let line = error.for_monitors();
+            assert!(line.is_some_and(|line| is(&line, wanted)));
+        }
+        for fault in [Fault::Gone, Fault::Down, Fault::NoSlot { ms: 1 }] {
+            assert!(error(fault).for_monitors().is_none());
+        }
     }
 
     #[test]
@@ -305,6 +387,15 @@ mod tests {
             Fault::TimedOut { ms: 200, slot: 7 },
             "ENABLE_HCA(0x104) op_mod 0x0 uid 3: timed out after 200 ms (slot 7)"
         ));
+        assert!(prints(
+            Fault::Corrupt(Corrupt::Uid { found: 0xffff }),
+            "ENABLE_HCA(0x104) op_mod 0x0 uid 3: corrupt reply, uid 0xffff, which no user can have"
+        ));
+        assert!(prints(
+            Fault::Unsupported("uctx_cap"),
+            "ENABLE_HCA(0x104) op_mod 0x0 uid 3: the device does not have it, by its capability uctx_cap"
+        ));
+        assert_eq!(Fault::Unsupported("uctx_cap").errno(), -95);
     }
 
     #[test]

@@ -3,10 +3,6 @@
 //! Mailbox memory: pages cut into mailboxes, lent to commands and taken back.
 
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
     new_mutex,
     prelude::*,
     sync::{
@@ -23,6 +19,7 @@ use super::wire::{
 };
 use super::Fault;
 use crate::kapi::dma::{
+    Dma,
     DmaBuf,
     DEVICE_PAGE, //
 };
@@ -87,7 +84,7 @@ impl Chain {
 /// slots and [`wire::MAX_MAILBOXES`], and shrinks only with the interface.
 #[pin_data]
 pub(super) struct Pool<'a> {
-    dev: &'a Device<Bound>,
+    dma: Dma<'a>,
     #[pin]
     free: Mutex<Free>,
 }
@@ -99,9 +96,9 @@ struct Free {
 }
 
 impl<'a> Pool<'a> {
-    pub(super) fn new(dev: &'a Device<Bound>) -> impl PinInit<Self> + 'a {
+    pub(super) fn new(dma: Dma<'a>) -> impl PinInit<Self> + 'a {
         pin_init!(Self {
-            dev,
+            dma,
             free <- new_mutex!(Free { mailboxes: KVec::new(), total: 0 }, "mlx5_rs_mailboxes"),
         })
     }
@@ -150,7 +147,7 @@ impl<'a> Pool<'a> {
         let total = free.total + PER_PAGE;
         let missing = total - free.mailboxes.len();
         free.mailboxes.reserve(missing, GFP_KERNEL)?;
-        let page = Arc::new(DmaBuf::new(self.dev, 1)?, GFP_KERNEL)?;
+        let page = Arc::new(self.dma.buffer(1)?, GFP_KERNEL)?;
         for i in 0..PER_PAGE {
             let mailbox = Mailbox {
                 page: page.clone(),

@@ -7,18 +7,22 @@
 //! left with the device. May be called by: pages, caps, eq, device and all rooms after them; calls
 //! segment, layouts and kapi.
 //!
-//! [`Interface::exec`] runs a typed command, [`Interface::exec_raw`] bytes. A thread waits for its
-//! own command only. Replies are noticed by polling until [`Interface::use_events`] says that the
+//! [`Interface::exec`] runs a typed command for the kernel, [`uctx::Uctx::exec`] one for a user, and
+//! [`Interface::exec_raw`] bytes. A thread waits for its own command only. Replies are noticed by polling until [`Interface::use_events`] says that the
 //! command event queue works.
 //!
-//! Pure, and on the host as well: [`wire`], [`slots`], [`error`].
+//! A command's life is in [`slots`], which commands are sent while a device goes down in [`gate`].
+//!
+//! Pure, and on the host as well: [`wire`], [`slots`], [`gate`], [`error`].
 
 pub(crate) mod command;
 pub(crate) mod error;
+pub(crate) mod gate;
 mod mailbox;
 pub(crate) mod register;
 pub(crate) mod slots;
 pub(crate) mod stats;
+pub(crate) mod uctx;
 pub(crate) mod wire;
 
 use kernel::{
@@ -58,6 +62,7 @@ pub(crate) use self::error::{
 };
 use self::{
     command::Command,
+    gate::Gate,
     mailbox::{
         Chain,
         Pool, //
@@ -70,7 +75,10 @@ use self::{
         Ticket,
         MAX_SLOTS, //
     },
-    stats::Stats,
+    stats::{
+        Phases,
+        Stats, //
+    },
     wire::{
         DESCRIPTOR,
         INLINE,
@@ -79,9 +87,16 @@ use self::{
 };
 use crate::{
     kapi::{
+        self,
         completion::Completion,
-        dma::DmaBuf,
-        print::Show, //
+        dma::{
+            Dma,
+            DmaBuf, //
+        },
+        print::{
+            Show,
+            Throttle, //
+        }, //
     },
     layouts::{
         command::{
@@ -90,6 +105,7 @@ use crate::{
         },
         Field,
         Layout,
+        Opcode,
         Status, //
     },
     segment::Segment,
@@ -110,6 +126,18 @@ pub(crate) trait Recover: Send + Sync {
 struct Chains {
     input: Chain,
     output: Chain,
+}
+
+/// What the slots are used for at a moment.
+pub(crate) struct Usage {
+    /// Slots that are not free.
+    pub(crate) busy: usize,
+    /// Those of them that the device has, and nobody waits for.
+    pub(crate) orphaned: usize,
+    /// Commands that wait for a slot.
+    pub(crate) queued: u32,
+    /// Completions of slots that had no command, so far.
+    pub(crate) spurious: u64,
 }
 
 struct Slots {
@@ -141,6 +169,9 @@ pub(crate) struct Interface<'a> {
     going_down: Atomic<bool>,
     events: Atomic<bool>,
     down: Atomic<bool>,
+    lost: Atomic<bool>,
+    /// Refusals that monitors were told of, or could have been.
+    refusals: Throttle,
     #[pin]
     recover: Mutex<Option<Arc<dyn Recover + 'a>>>,
     #[pin]
@@ -148,15 +179,17 @@ pub(crate) struct Interface<'a> {
     stats: Arc<Stats>,
 }
 
-/// How long a command waits for a free slot, in ms, beyond the time that the ones before it have.
+/// How long a command waits for a free slot, in ms, beyond the time that all before it have.
 const SLOT_GRACE_MS: u32 = 1_000;
 
 /// How much longer a command that timed out is waited for, in ms: what is late is usually not very
 /// late, and a slot is worth it. Never more than the timeout itself.
 const GRACE_MS: u32 = 2_000;
 
-/// How long the device has for a command on the way down, in ms (hardware.md 2.2, TEARDOWN).
+/// How long the device has for a command on the way down, in ms (hardware.md 2.2, TEARDOWN), and how
+/// much longer it is waited for.
 const TEARDOWN_MS: u32 = 3_000;
+const TEARDOWN_GRACE_MS: u32 = 500;
 
 /// How often a waiter looks whether the device is still there, in ms.
 const LOOK_MS: u32 = 200;
@@ -172,7 +205,7 @@ impl<'a> Interface<'a> {
     ///
     /// `EINVAL` for a slot count that cannot be, `ENOMEM`.
     pub(crate) fn new(
-        dev: &'a Device<Bound>,
+        dma: &Dma<'a>,
         segment: Arc<Segment<'a>>,
         (count, stride): (usize, usize),
     ) -> Result<Arc<Self>> {
@@ -181,15 +214,15 @@ impl<'a> Interface<'a> {
         for _ in 0..count {
             done.push(KBox::pin_init(Completion::new(), GFP_KERNEL)?, GFP_KERNEL)?;
         }
-        let queue = DmaBuf::new(dev, 1)?;
+        let queue = dma.buffer(1)?;
         let stats = Arc::pin_init(Stats::new(), GFP_KERNEL)?;
         let this = Arc::pin_init(
             try_pin_init!(Self {
-                dev,
+                dev: dma.dev(),
                 segment,
                 queue,
                 stride,
-                pool <- Pool::new(dev),
+                pool <- Pool::new(dma.clone()),
                 slots <- new_spinlock!(
                     Slots { table, orphans: [const { None }; MAX_SLOTS], spurious: 0 },
                     "mlx5_rs_slots"
@@ -201,6 +234,8 @@ impl<'a> Interface<'a> {
                 going_down: Atomic::new(false),
                 events: Atomic::new(false),
                 down: Atomic::new(false),
+                lost: Atomic::new(false),
+                refusals: Throttle::new(),
                 recover <- new_mutex!(None, "mlx5_rs_recover"),
                 left_behind <- new_mutex!(KVec::new(), "mlx5_rs_left_behind"),
                 stats,
@@ -239,9 +274,32 @@ impl<'a> Interface<'a> {
         }
     }
 
-    /// From now on commands have less time: nobody waits a minute for an unbind.
+    /// How much longer than `ms` milliseconds a command is waited for.
+    fn grace_ms(&self, ms: u32) -> u32 {
+        let most = if self.going_down.load(Relaxed) {
+            TEARDOWN_GRACE_MS
+        } else {
+            GRACE_MS
+        };
+        ms.min(most)
+    }
+
+    /// From now on commands have less time, since nobody waits a minute for an unbind, also those that the
+    /// device has already, and only those are sent that undo something: who waits for a slot with another
+    /// one fails now.
     pub(crate) fn begin_teardown(&self) {
         self.going_down.store(true, Relaxed);
+        self.regular_free.signal();
+    }
+
+    fn gate(&self) -> Gate {
+        if self.is_down() {
+            Gate::Shut
+        } else if self.going_down.load(Relaxed) {
+            Gate::Closing
+        } else {
+            Gate::Open
+        }
     }
 
     /// From now on replies are announced by events; `recover` finds those whose interrupt was lost.
@@ -273,9 +331,29 @@ impl<'a> Interface<'a> {
         self.pages_free.signal_all();
     }
 
+    /// The same because the device does not answer.
+    pub(crate) fn lose_device(&self) {
+        self.lost.store(true, Relaxed);
+        self.cut_off();
+    }
+
+    /// Why no command is sent any more.
+    fn down_fault(&self) -> Fault {
+        if self.lost.load(Relaxed) {
+            Fault::Gone
+        } else {
+            Fault::Down
+        }
+    }
+
     /// Whether [`cut_off`](Self::cut_off) was called.
     pub(crate) fn is_down(&self) -> bool {
         self.down.load(Relaxed)
+    }
+
+    /// Whether it is neither down nor [being taken down](Self::begin_teardown).
+    pub(crate) fn is_open(&self) -> bool {
+        self.gate() == Gate::Open
     }
 
     /// Statistics per operation.
@@ -283,11 +361,16 @@ impl<'a> Interface<'a> {
         self.stats.clone()
     }
 
-    /// Slots in use, orphaned slots, spurious completions so far.
-    pub(crate) fn slot_usage(&self) -> (usize, usize, u64) {
+    /// What the slots are used for.
+    pub(crate) fn usage(&self) -> Usage {
         let slots = self.slots.lock();
-        let busy = slots.table.count() - slots.table.in_state(Slot::Free);
-        (busy, slots.table.in_state(Slot::Orphan), slots.spurious)
+        let table = &slots.table;
+        Usage {
+            busy: table.count() - table.in_state(Slot::Free),
+            orphaned: table.in_state(Slot::Orphan) + table.in_state(Slot::Aborted),
+            queued: table.queued(Class::Regular) + table.queued(Class::Pages),
+            spurious: slots.spurious,
+        }
     }
 
     /// Keeps memory that the device may still write to, because the command that would have ended
@@ -302,19 +385,30 @@ impl<'a> Interface<'a> {
                 "no memory to keep track of {} bytes that the device may write: they are lost\n",
                 buf.len()
             );
+            // Neither can it be freed: a reference is lost.
             core::mem::forget(buf);
         }
     }
 
-    /// Logs a command that failed on the way down, where nobody can be told. If the device did not
-    /// answer, no further command is sent: each would take its full time.
+    /// Logs a command that failed on the way down, where nobody can be told. If it took its full time, no
+    /// further one is sent: each would.
     pub(crate) fn report_teardown(&self, error: &CommandError) {
         // After a cut-off every command fails: that was said once.
         if !self.is_down() {
             dev_err!(self.dev, "teardown: {}\n", Show(error));
         }
-        if matches!(error.fault, Fault::TimedOut { .. }) {
+        if matches!(error.fault, Fault::TimedOut { .. } | Fault::NoSlot { .. }) {
             self.cut_off();
+        }
+    }
+
+    /// Logs a command that failed and should have undone something. If the device is in use, what it
+    /// was about stays with the device until that is taken down; else as
+    /// [`report_teardown`](Self::report_teardown).
+    pub(crate) fn report_left(&self, error: &CommandError) {
+        match self.gate() {
+            Gate::Open => dev_warn!(self.dev, "left with the device: {}\n", Show(error)),
+            Gate::Closing | Gate::Shut => self.report_teardown(error),
         }
     }
 
@@ -328,13 +422,23 @@ impl<'a> Interface<'a> {
         op_mod: u16,
         fill: impl FnOnce(&mut C::Input),
     ) -> Result<C::Output, CommandError> {
+        self.exec_for::<C>(0, op_mod, fill)
+    }
+
+    /// Runs command `C` for the user `uid`; 0 is the kernel.
+    fn exec_for<C: Command>(
+        &self,
+        uid: u16,
+        op_mod: u16,
+        fill: impl FnOnce(&mut C::Input),
+    ) -> Result<C::Output, CommandError> {
         let mut input = C::Input::zeroed();
         fill(&mut input);
         let mut output = C::Output::zeroed();
         let id = CommandId {
             opcode: C::OPCODE,
             op_mod,
-            uid: 0,
+            uid,
         };
         self.exec_raw(id, C::CLASS, input.bytes_mut(), output.bytes_mut())?;
         Ok(output)
@@ -373,9 +477,10 @@ impl<'a> Interface<'a> {
                 .ok_or(fail(Fault::Os(error::errno::EINVAL)))?;
         }
 
-        let mut start = None;
+        let queued: Instant<Monotonic> = Instant::now();
+        let mut doorbell = None;
         let result = self
-            .transport(class, input, output, &mut start)
+            .transport(id.opcode, class, input, output, &mut doorbell)
             .and_then(|()| {
                 let get = |field: Field| field.get(output).ok_or(Fault::Os(error::errno::EINVAL));
                 match Status(get(CmdOut::STATUS)? as u8) {
@@ -388,50 +493,104 @@ impl<'a> Interface<'a> {
             })
             .map_err(fail);
         // Only what the device was asked counts: its clock starts at the doorbell (C5).
-        if let Some(start) = start {
-            let ns = Instant::elapsed(&start).as_nanos();
-            self.stats
-                .record(id.opcode, u64::try_from(ns).unwrap_or(0), &result);
+        if let Some(doorbell) = doorbell {
+            let phases = Phases {
+                queue: doorbell - queued,
+                device: doorbell.elapsed(),
+            };
+            self.stats.record(id.opcode, phases, &result);
+        }
+        if let Err(error) = &result {
+            self.tell_monitors(error);
         }
         result
     }
 
-    /// Takes a slot, and gives it back unless the device still owns it.
+    /// Lines that monitors look for. A timeout is always said: a slot is lost. A refusal is the caller's
+    /// business, and said here only to those who know upstream's driver alone.
+    fn tell_monitors(&self, error: &CommandError) {
+        let Some(line) = error.for_monitors() else {
+            return;
+        };
+        if matches!(error.fault, Fault::TimedOut { .. }) {
+            kapi::print::say(self.dev, 4, &line);
+        } else if kapi::print::speaks_as_mlx5_core() && self.refusals.hit().is_some() {
+            kapi::print::as_mlx5_core(self.dev, 3, &line);
+        }
+    }
+
+    /// Takes a slot, and gives it back unless the device still owns it. `doorbell` says when it was
+    /// rung, if it was.
     fn transport(
         &self,
+        opcode: Opcode,
         class: Class,
         input: &[u8],
         output: &mut [u8],
-        start: &mut Option<Instant<Monotonic>>,
+        doorbell: &mut Option<Instant<Monotonic>>,
     ) -> Result<(), Fault> {
         self.reap_orphans();
-        let patience = self.timeout_ms().saturating_add(SLOT_GRACE_MS);
-        let free = self.free_count(class);
-        {
-            let slots = self.slots.lock();
-            if slots.table.is_stuck(class) {
-                return Err(Fault::Stuck {
-                    slots: slots.table.class_size(class),
-                });
-            }
-        }
-        let free_slot = !self.is_down() && free.wait(patience);
-        if self.is_down() {
-            return Err(Fault::Down);
-        }
-        if !free_slot {
-            return Err(Fault::NoSlot { ms: patience });
-        }
-        let Some(ticket) = self.slots.lock().table.take(class) else {
-            // The count says that there is one; never trust it more than the table.
-            return Err(Fault::NoSlot { ms: 0 });
+        let rounds = self.slots.lock().table.enter(class);
+        let ticket = self.queue(opcode, class, rounds);
+        self.slots.lock().table.leave(class);
+        let ticket = ticket?;
+        let result = self.in_slot(ticket, input, output, doorbell);
+        let (released, stuck) = {
+            let mut slots = self.slots.lock();
+            let released = slots.table.release(ticket.slot);
+            (released, slots.table.is_stuck(class))
         };
-        let result = self.in_slot(ticket, input, output, start);
-        let released = self.slots.lock().table.release(ticket.slot);
-        if released {
-            free.signal();
+        // A slot for the next one, or the news that there will be none.
+        if released || stuck {
+            self.free_count(class).signal();
         }
         result
+    }
+
+    /// Waits for a slot: as long as all commands before may take that share the slots, because what
+    /// they take is not this one's fault.
+    fn queue(&self, opcode: Opcode, class: Class, rounds: u32) -> Result<Ticket, Fault> {
+        let ms = self.timeout_ms();
+        let patience = ms
+            .saturating_add(self.grace_ms(ms))
+            .saturating_mul(rounds)
+            .saturating_add(SLOT_GRACE_MS);
+        let free = self.free_count(class);
+        let start: Instant<Monotonic> = Instant::now();
+        loop {
+            self.may_wait(opcode, class)?;
+            let passed = u32::try_from(start.elapsed().as_millis()).unwrap_or(u32::MAX);
+            let left = patience.saturating_sub(passed);
+            let woken = left != 0 && free.wait(left);
+            if let Err(fault) = self.may_wait(opcode, class) {
+                if woken {
+                    // It was a slot for somebody else, or the others are to hear it too.
+                    free.signal();
+                }
+                return Err(fault);
+            }
+            if !woken {
+                return Err(Fault::NoSlot { ms: patience });
+            }
+            if let Some(ticket) = self.slots.lock().table.take(class) {
+                return Ok(ticket);
+            }
+            // There was news, which are old by now.
+        }
+    }
+
+    /// Whether it is of use to wait for a slot.
+    fn may_wait(&self, opcode: Opcode, class: Class) -> Result<(), Fault> {
+        if !self.gate().lets(opcode) {
+            return Err(self.down_fault());
+        }
+        let slots = self.slots.lock();
+        if slots.table.is_stuck(class) {
+            return Err(Fault::Stuck {
+                slots: slots.table.class_size(class),
+            });
+        }
+        Ok(())
     }
 
     fn free_count(&self, class: Class) -> &Completion {
@@ -447,11 +606,11 @@ impl<'a> Interface<'a> {
         ticket: Ticket,
         input: &[u8],
         output: &mut [u8],
-        start: &mut Option<Instant<Monotonic>>,
+        doorbell: &mut Option<Instant<Monotonic>>,
     ) -> Result<(), Fault> {
         let slot = ticket.slot;
         let chains = self.chains(input.len(), output.len()).map_err(os)?;
-        let posted = self.post(ticket, &chains, input, output.len(), start);
+        let posted = self.post(ticket, &chains, input, output.len(), doorbell);
         if let Err(e) = posted {
             self.put(chains);
             return Err(os(e));
@@ -459,7 +618,11 @@ impl<'a> Interface<'a> {
 
         if let Err(fault) = self.wait(slot) {
             let mut slots = self.slots.lock();
-            if slots.table.abandon(slot) {
+            let given_up = match fault {
+                Fault::TimedOut { .. } => slots.table.abandon(slot),
+                _ => slots.table.abort(slot),
+            };
+            if given_up {
                 // The device may still write: everything stays where it is.
                 if let Some(place) = slots.orphans.get_mut(usize::from(slot)) {
                     *place = Some(chains);
@@ -494,7 +657,7 @@ impl<'a> Interface<'a> {
         chains: &Chains,
         input: &[u8],
         output_len: usize,
-        start: &mut Option<Instant<Monotonic>>,
+        doorbell: &mut Option<Instant<Monotonic>>,
     ) -> Result {
         let (head, rest) = input.split_at(input.len().min(INLINE));
         chains.input.write(rest, token)?;
@@ -515,7 +678,7 @@ impl<'a> Interface<'a> {
             return Err(EINVAL);
         }
         dma_mb(Write);
-        *start = Some(Instant::now());
+        *doorbell = Some(Instant::now());
         self.segment.ring_command(slot).inspect_err(|_| {
             // The device never heard of it.
             self.slots.lock().table.complete(slot);
@@ -529,6 +692,7 @@ impl<'a> Interface<'a> {
         if self.wait_ms(slot, ms)? {
             return Ok(());
         }
+        self.slots.lock().table.expire(slot);
         if self.uses_events() {
             // The interrupt may be lost, or the event (field case C3).
             let recover = self.recover.lock().clone();
@@ -543,7 +707,7 @@ impl<'a> Interface<'a> {
                 return Ok(());
             }
         }
-        if self.wait_ms(slot, ms.min(GRACE_MS))? || self.look(slot) {
+        if self.wait_ms(slot, self.grace_ms(ms))? || self.look(slot) {
             dev_warn!(
                 self.dev,
                 "command slot {slot}: answered after its {ms} ms\n"
@@ -557,6 +721,8 @@ impl<'a> Interface<'a> {
     fn wait_ms(&self, slot: u8, ms: u32) -> Result<bool, Fault> {
         let mut left = ms;
         while left != 0 {
+            // A teardown may have begun.
+            left = left.min(self.timeout_ms());
             let part = left.min(LOOK_MS);
             left -= part;
             let done = if self.uses_events() {
@@ -570,7 +736,7 @@ impl<'a> Interface<'a> {
                 return Ok(true);
             }
             if self.is_down() {
-                return Err(Fault::Down);
+                return Err(self.down_fault());
             }
             if done {
                 // A wake-up that was meant for an earlier command in this slot.
@@ -592,7 +758,7 @@ impl<'a> Interface<'a> {
                 "the device does not answer, every read is all ones: no further command is sent\n"
             );
         }
-        self.cut_off();
+        self.lose_device();
     }
 
     fn state(&self, slot: u8) -> Option<Slot> {
@@ -723,7 +889,7 @@ impl<'a> Interface<'a> {
 
     /// Without events nobody tells when the device is done with an orphan: look.
     fn reap_orphans(&self) {
-        if self.uses_events() || self.slots.lock().table.in_state(Slot::Orphan) == 0 {
+        if self.uses_events() || self.usage().orphaned == 0 {
             return;
         }
         for slot in 0..self.slot_count() as u8 {

@@ -1,10 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which slots of the command queue are in use, by whom, and what a completion bit means.
+//! The life of a command: which slots of the command queue are in use, by whom, and what a completion
+//! bit means.
 //!
-//! A slot belongs to its command from [`SlotTable::take`] to [`SlotTable::release`]. A command that
-//! timed out leaves its slot an orphan: the device may still write to it, so that nobody gets it
-//! before the device has completed it.
+//! ```text
+//! queued --take--> Taken --post--> Posted --complete--> Done --release--> Free
+//!                                    |                    ^
+//!                                 expire                  |
+//!                                    v                    |
+//!                                  Overdue ---complete----+
+//!                                    |
+//!            Posted, Overdue --abort-+--abandon--> Orphan
+//!                      |                             |
+//!                      v                          complete
+//!                   Aborted --------complete------> Free
+//! ```
+//!
+//! A command waits for a slot ([`SlotTable::enter`], [`SlotTable::leave`]), and owns it from
+//! [`SlotTable::take`] to [`SlotTable::release`]. The firmware clock runs in [`Slot::Posted`]; whether
+//! the device executes it or has not looked yet cannot be seen. A command that its thread gave up leaves
+//! its slot an orphan, or aborted: the device may still write to it, so that nobody gets it before the
+//! device has completed it.
 
 /// The most slots that a queue can have: the doorbell has one bit for each (hardware.md 1).
 pub const MAX_SLOTS: usize = 32;
@@ -30,10 +46,14 @@ pub enum Slot {
     Taken,
     /// The doorbell was rung; the device owns descriptor and mailboxes.
     Posted,
+    /// Its time is over, but its thread still waits: it searches for what was lost, and has some grace.
+    Overdue,
     /// The device is done; the command's thread has yet to collect.
     Done,
-    /// The thread gave up; the device may still write.
+    /// It timed out: the thread gave up, the device may still write.
     Orphan,
+    /// The interface went down under it: the thread was sent away, the device may still write.
+    Aborted,
 }
 
 /// What a completion of a slot was.
@@ -41,7 +61,7 @@ pub enum Slot {
 pub enum Completed {
     /// Somebody waits for it.
     Wanted,
-    /// It came after the time-out; the slot is free again.
+    /// Nobody waits any more; the slot is free again.
     Late,
     /// Nothing was posted there: the device is wrong, or said it twice.
     Spurious,
@@ -62,6 +82,8 @@ pub struct SlotTable {
     slots: [Slot; MAX_SLOTS],
     count: u8,
     last_token: u8,
+    /// Commands that wait for a slot, by class: regular, pages.
+    queued: [u32; 2],
 }
 
 impl SlotTable {
@@ -75,6 +97,7 @@ impl SlotTable {
             slots: [Slot::Free; MAX_SLOTS],
             count: count as u8,
             last_token: 0,
+            queued: [0; 2],
         })
     }
 
@@ -101,9 +124,50 @@ impl SlotTable {
         }
     }
 
-    /// Whether all slots of the class are orphans: waiting for one is of no use.
+    /// Whether nobody waits any more for any slot of the class, and the device has all of them: waiting
+    /// for one is of no use.
     pub fn is_stuck(&self, class: Class) -> bool {
-        self.class(class).iter().all(|slot| *slot == Slot::Orphan)
+        self.usable(class) == 0
+    }
+
+    /// How many slots of the class can become free without the device coming back to what was given up.
+    fn usable(&self, class: Class) -> usize {
+        let lost = |slot: &&Slot| matches!(slot, Slot::Orphan | Slot::Aborted);
+        let slots = self.class(class);
+        slots.len() - slots.iter().filter(lost).count()
+    }
+
+    /// A command starts to wait for a slot. Gives how many rounds of the class's slots it may take until
+    /// it has one, if all before it use their full time: at least 1.
+    pub fn enter(&mut self, class: Class) -> u32 {
+        let ahead = self.queued(class);
+        let slots = u32::try_from(self.usable(class).max(1)).unwrap_or(1);
+        let queued = self.queued_mut(class);
+        *queued = queued.saturating_add(1);
+        1 + ahead / slots
+    }
+
+    /// A command has a slot, or waits no longer.
+    pub fn leave(&mut self, class: Class) {
+        let queued = self.queued_mut(class);
+        *queued = queued.saturating_sub(1);
+    }
+
+    /// How many commands wait for a slot of the class.
+    pub fn queued(&self, class: Class) -> u32 {
+        let [regular, pages] = self.queued;
+        match class {
+            Class::Regular => regular,
+            Class::Pages => pages,
+        }
+    }
+
+    fn queued_mut(&mut self, class: Class) -> &mut u32 {
+        let [regular, pages] = &mut self.queued;
+        match class {
+            Class::Regular => regular,
+            Class::Pages => pages,
+        }
     }
 
     /// The slots of the class.
@@ -149,19 +213,32 @@ impl SlotTable {
 
     /// The device says that it is done with `slot`.
     pub fn complete(&mut self, slot: u8) -> Completed {
-        if self.change(slot, Slot::Posted, Slot::Done) {
-            Completed::Wanted
-        } else if self.change(slot, Slot::Orphan, Slot::Free) {
-            Completed::Late
-        } else {
-            Completed::Spurious
-        }
+        let (next, what) = match self.state(slot) {
+            Some(Slot::Posted | Slot::Overdue) => (Slot::Done, Completed::Wanted),
+            Some(Slot::Orphan | Slot::Aborted) => (Slot::Free, Completed::Late),
+            _ => return Completed::Spurious,
+        };
+        self.set(slot, next);
+        what
     }
 
-    /// The thread gives up. `true` makes the slot an orphan; `false` says that the device completed
-    /// it at the last moment: the reply is to be collected.
+    /// The time of the command in `slot` is over; its thread looks for what was lost, and waits a
+    /// little more. `false` if it is not with the device.
+    pub fn expire(&mut self, slot: u8) -> bool {
+        self.change(slot, Slot::Posted, Slot::Overdue)
+    }
+
+    /// The thread gives up after [`expire`](Self::expire). `true` makes the slot an orphan; `false`
+    /// says that the device completed it at the last moment: the reply is to be collected.
     pub fn abandon(&mut self, slot: u8) -> bool {
-        self.change(slot, Slot::Posted, Slot::Orphan)
+        self.change(slot, Slot::Overdue, Slot::Orphan)
+    }
+
+    /// The interface went down: the thread gives up at once. `true` makes the slot aborted; `false` as
+    /// for [`abandon`](Self::abandon).
+    pub fn abort(&mut self, slot: u8) -> bool {
+        self.change(slot, Slot::Posted, Slot::Aborted)
+            || self.change(slot, Slot::Overdue, Slot::Aborted)
     }
 
     /// The command is over (or was never posted). `false` if the device still owns the slot.
@@ -174,13 +251,17 @@ impl SlotTable {
     }
 
     fn change(&mut self, slot: u8, from: Slot, to: Slot) -> bool {
-        let count = self.count();
-        match self.slots.get_mut(usize::from(slot)) {
-            Some(s) if usize::from(slot) < count && *s == from => {
-                *s = to;
-                true
-            }
-            _ => false,
+        let may = self.state(slot) == Some(from);
+        if may {
+            self.set(slot, to);
+        }
+        may
+    }
+
+    /// Only for a slot that has a state.
+    fn set(&mut self, slot: u8, to: Slot) {
+        if let Some(slot) = self.slots.get_mut(usize::from(slot)) {
+            *slot = to;
         }
     }
 }
@@ -222,6 +303,9 @@ mod tests {
         let mut table = SlotTable::new(2).unwrap();
         let slot = table.take(Class::Regular).unwrap().slot;
         assert!(table.post(slot));
+        // Not before its time is over.
+        assert!(!table.abandon(slot));
+        assert!(table.expire(slot));
         assert!(table.abandon(slot));
         assert!(table.take(Class::Regular).is_none());
         assert!(!table.release(slot));
@@ -236,7 +320,7 @@ mod tests {
         assert!(!table.is_stuck(Class::Regular));
         for slot in 0..2 {
             assert_eq!(table.take(Class::Regular).unwrap().slot, slot);
-            assert!(table.post(slot));
+            assert!(table.post(slot) && table.expire(slot));
             assert!(!table.is_stuck(Class::Regular));
             assert!(table.abandon(slot));
         }
@@ -249,11 +333,65 @@ mod tests {
     #[test]
     fn completion_beats_the_deadline() {
         let mut table = SlotTable::new(2).unwrap();
-        let slot = table.take(Class::Regular).unwrap().slot;
-        assert!(table.post(slot));
-        assert_eq!(table.complete(slot), Completed::Wanted);
-        assert!(!table.abandon(slot));
-        assert!(table.release(slot));
+        for late in [false, true] {
+            let slot = table.take(Class::Regular).unwrap().slot;
+            assert!(table.post(slot));
+            if late {
+                assert!(table.expire(slot));
+            }
+            assert_eq!(table.complete(slot), Completed::Wanted);
+            assert!(!table.expire(slot));
+            assert!(!table.abandon(slot));
+            assert!(!table.abort(slot));
+            assert!(table.release(slot));
+        }
+    }
+
+    #[test]
+    fn aborted_commands_keep_their_slots() {
+        let mut table = SlotTable::new(4).unwrap();
+        for slot in 0..3 {
+            assert_eq!(table.take(Class::Regular).unwrap().slot, slot);
+        }
+        // One is still being written, one is with the device, one is overdue.
+        assert!(table.post(1) && table.post(2) && table.expire(2));
+        assert!(!table.abort(0));
+        assert!(table.release(0));
+        for slot in [1, 2] {
+            assert!(table.abort(slot));
+            assert_eq!(table.state(slot), Some(Slot::Aborted));
+            assert!(!table.release(slot));
+            assert!(!table.abort(slot));
+        }
+        assert!(!table.is_stuck(Class::Regular));
+        assert_eq!(table.take(Class::Regular).unwrap().slot, 0);
+        assert!(table.take(Class::Regular).is_none());
+        assert_eq!(table.complete(1), Completed::Late);
+        assert_eq!(table.state(1), Some(Slot::Free));
+    }
+
+    #[test]
+    fn rounds_that_a_queued_command_may_wait() {
+        let mut table = SlotTable::new(4).unwrap();
+        // Three slots: three commands to a round.
+        for rounds in [1, 1, 1, 2, 2, 2, 3] {
+            assert_eq!(table.enter(Class::Regular), rounds);
+        }
+        assert_eq!(table.queued(Class::Regular), 7);
+        assert_eq!(table.enter(Class::Pages), 1);
+        assert_eq!(table.enter(Class::Pages), 2);
+        for _ in 0..9 {
+            table.leave(Class::Regular);
+        }
+        assert_eq!(table.queued(Class::Regular), 0);
+        assert_eq!(table.queued(Class::Pages), 2);
+        // Lost slots serve nobody.
+        for slot in 0..2 {
+            assert_eq!(table.take(Class::Regular).unwrap().slot, slot);
+            assert!(table.post(slot) && table.abort(slot));
+        }
+        assert_eq!(table.enter(Class::Regular), 1);
+        assert_eq!(table.enter(Class::Regular), 2);
     }
 
     #[test]

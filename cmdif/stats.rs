@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters and latency per operation (M2.6).
+//! Counters and latency per operation (M2.6), by phase: in the queue for a slot, and with the device.
 
 use core::fmt;
 
@@ -8,7 +8,8 @@ use kernel::{
     fmt as kfmt,
     new_spinlock,
     prelude::*,
-    sync::SpinLock, //
+    sync::SpinLock,
+    time::Delta, //
 };
 
 use super::CommandError;
@@ -25,8 +26,36 @@ struct Operation {
     failures: u64,
     last_status: u8,
     last_syndrome: u32,
+    queue: Latency,
+    device: Latency,
+}
+
+/// How long one phase took.
+#[derive(Clone, Copy, Default)]
+struct Latency {
     total_ns: u64,
     max_ns: u64,
+}
+
+impl Latency {
+    fn add(&mut self, time: Delta) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(0);
+        self.total_ns = self.total_ns.saturating_add(ns);
+        self.max_ns = self.max_ns.max(ns);
+    }
+
+    /// Average over `count`, which is not 0, and maximum, in microseconds.
+    fn us(&self, count: u64) -> (u64, u64) {
+        (self.total_ns / count / 1000, self.max_ns / 1000)
+    }
+}
+
+/// How long a command was in each phase of its life.
+pub(super) struct Phases {
+    /// From its issue to its doorbell.
+    pub(super) queue: Delta,
+    /// From the doorbell until its thread went on.
+    pub(super) device: Delta,
 }
 
 /// The table, by index in [`Opcode::ALL`], with one more line for opcodes without a name.
@@ -46,8 +75,8 @@ impl Stats {
         })
     }
 
-    /// Counts one command that took `ns` nanoseconds from doorbell to reply.
-    pub(super) fn record(&self, opcode: Opcode, ns: u64, result: &Result<(), CommandError>) {
+    /// Counts one command that got as far as the device.
+    pub(super) fn record(&self, opcode: Opcode, phases: Phases, result: &Result<(), CommandError>) {
         let index = Opcode::ALL
             .iter()
             .position(|(code, _)| *code == opcode)
@@ -57,8 +86,8 @@ impl Stats {
             return;
         };
         op.count += 1;
-        op.total_ns = op.total_ns.saturating_add(ns);
-        op.max_ns = op.max_ns.max(ns);
+        op.queue.add(phases.queue);
+        op.device.add(phases.device);
         if let Err(error) = result {
             op.failures += 1;
             if let Fault::Status { status, syndrome } = error.fault {
@@ -72,8 +101,8 @@ impl Stats {
     pub(crate) fn show(&self, f: &mut kfmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<28} {:>6} {:>10} {:>8} {:>10} {:>10}  last status, syndrome",
-            "operation", "opcode", "count", "failed", "avg_us", "max_us"
+            "{:<28} {:>6} {:>10} {:>8} {:>10} {:>10} {:>10} {:>10}  last status, syndrome",
+            "operation", "opcode", "count", "failed", "avg_us", "max_us", "queue_avg", "queue_max"
         )?;
         for index in 0..=Opcode::ALL.len() {
             let Some(op) = self.operations.lock().get(index).copied() else {
@@ -87,14 +116,12 @@ impl Stats {
                 .map_or((Opcode(0), "(without a name)"), |(code, name)| {
                     (*code, *name)
                 });
+            let (avg, max) = op.device.us(op.count);
+            let (queue_avg, queue_max) = op.queue.us(op.count);
             write!(
                 f,
-                "{name:<28} {:#06x} {:>10} {:>8} {:>10} {:>10}",
-                code.0,
-                op.count,
-                op.failures,
-                op.total_ns / op.count / 1000,
-                op.max_ns / 1000,
+                "{name:<28} {:#06x} {:>10} {:>8} {avg:>10} {max:>10} {queue_avg:>10} {queue_max:>10}",
+                code.0, op.count, op.failures,
             )?;
             if op.failures != 0 {
                 write!(f, "  {}, {:#x}", Status(op.last_status), op.last_syndrome)?;

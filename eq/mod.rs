@@ -19,10 +19,6 @@ pub(crate) mod ring;
 use core::fmt;
 
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
     new_mutex,
     prelude::*,
     str::CString,
@@ -68,6 +64,7 @@ use crate::{
     },
     kapi::{
         dma::{
+            Dma,
             DmaBuf,
             DEVICE_PAGE, //
         },
@@ -221,11 +218,14 @@ pub(crate) struct Spec {
     pub(crate) mask: Mask,
     /// The UAR page whose doorbell it uses.
     pub(crate) uar: u32,
+    /// Whose it is: 0, the kernel's, or
+    /// [`SHARED_UID`](crate::cmdif::uctx::SHARED_UID), everybody's.
+    pub(crate) uid: u16,
 }
 
 /// What all queues of a device are made with.
 pub(crate) struct Maker<'a> {
-    dev: &'a Device<Bound>,
+    dma: Dma<'a>,
     segment: Arc<Segment<'a>>,
     cmd: Arc<Interface<'a>>,
     dispatcher: Arc<Dispatcher<'a>>,
@@ -236,15 +236,16 @@ impl<'a> Maker<'a> {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(
-        dev: &'a Device<Bound>,
+        dma: Dma<'a>,
         segment: Arc<Segment<'a>>,
         cmd: Arc<Interface<'a>>,
     ) -> Result<Self> {
+        let dispatcher = Dispatcher::new(dma.dev())?;
         Ok(Self {
-            dev,
+            dma,
             segment,
             cmd,
-            dispatcher: Dispatcher::new(dev)?,
+            dispatcher,
         })
     }
 
@@ -266,7 +267,7 @@ impl<'a> Maker<'a> {
         let id = CommandId {
             opcode: Opcode::CREATE_EQ,
             op_mod: 0,
-            uid: 0,
+            uid: spec.uid,
         };
         let fail = |error| CommandError {
             id,
@@ -321,7 +322,7 @@ impl<'a> Maker<'a> {
     /// Memory for a ring whose entries all belong to the device.
     fn memory(&self, ring: &Ring) -> Result<Arc<DmaBuf>> {
         let bytes = (ring.entries() as usize) * EQE;
-        let buf = DmaBuf::new(self.dev, bytes.div_ceil(DEVICE_PAGE))?;
+        let buf = self.dma.buffer(bytes.div_ceil(DEVICE_PAGE))?;
         for entry in 0..ring.entries() as usize {
             buf.write_u8(entry * EQE + eqe::OWNER_OFFSET, ring::OWNER_INIT)?;
         }

@@ -17,7 +17,6 @@ use kernel::{
         Bound,
         Device, //
     },
-    dma::CoherentHandle,
     new_mutex,
     new_spinlock,
     prelude::*,
@@ -25,6 +24,7 @@ use kernel::{
         RBTree,
         RBTreeNode, //
     },
+    static_lock_class,
     sync::{
         atomic::{
             Atomic,
@@ -65,7 +65,11 @@ use crate::{
         eqe::Event, //
     },
     kapi::{
-        dma::DEVICE_PAGE,
+        dma::{
+            DevicePage,
+            Dma,
+            DEVICE_PAGE, //
+        },
         print::{
             Show,
             Throttle, //
@@ -94,6 +98,13 @@ pub(crate) struct Function {
     id: u16,
 }
 
+impl Function {
+    /// Whether it is not the physical one.
+    fn is_virtual(self) -> bool {
+        self.id != 0
+    }
+}
+
 impl fmt::Display for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.embedded_cpu {
@@ -109,8 +120,10 @@ impl fmt::Display for Function {
 type Key = (Function, u64);
 
 struct Held {
-    pages: RBTree<Key, CoherentHandle>,
+    pages: RBTree<Key, DevicePage>,
     count: u32,
+    /// Those of virtual functions among them.
+    of_virtual: u32,
 }
 
 /// How many requests of the device may wait; more are counted and forgotten.
@@ -166,6 +179,7 @@ struct Counters {
 #[pin_data(PinnedDrop)]
 pub(crate) struct Pages<'a> {
     dev: &'a Device<Bound>,
+    dma: Dma<'a>,
     cmd: Arc<Interface<'a>>,
     #[pin]
     held: Mutex<Held>,
@@ -178,21 +192,30 @@ pub(crate) struct Pages<'a> {
     failures: Throttle,
     /// How long taking all pages back may go on without a page coming, in ms.
     reclaim_ms: Atomic<u32>,
+    /// The same for those of virtual functions, which firmware gives back by itself.
+    reclaim_virtual_ms: Atomic<u32>,
 }
+
+/// How many times as long as without any progress taking pages back may go on in all.
+const RECLAIM_TIMES: i64 = 12;
 
 /// How long taking pages back may make no progress (hardware.md 2.2, RECLAIM_PAGES).
 const RECLAIM_MS: u32 = 5_000;
+
+/// How long no page of a virtual function may come back (hardware.md 2.2, RECLAIM_VFS_PAGES).
+const RECLAIM_VIRTUAL_MS: u32 = 120_000;
 
 impl<'a> Pages<'a> {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(dev: &'a Device<Bound>, cmd: Arc<Interface<'a>>) -> Result<Arc<Self>> {
+    pub(crate) fn new(dma: Dma<'a>, cmd: Arc<Interface<'a>>) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
-                dev,
+                dev: dma.dev(),
+                dma,
                 cmd,
-                held <- new_mutex!(Held { pages: RBTree::new(), count: 0 }, "mlx5_rs_pages"),
+                held <- new_mutex!(Held { pages: RBTree::new(), count: 0, of_virtual: 0 }, "mlx5_rs_pages"),
                 waiting <- new_spinlock!(
                     Waiting { requests: [None; MAX_WAITING], first: 0, len: 0 },
                     "mlx5_rs_page_requests"
@@ -201,6 +224,7 @@ impl<'a> Pages<'a> {
                 bad_returns: Throttle::new(),
                 failures: Throttle::new(),
                 reclaim_ms: Atomic::new(RECLAIM_MS),
+                reclaim_virtual_ms: Atomic::new(RECLAIM_VIRTUAL_MS),
             }? Error),
             GFP_KERNEL,
         )
@@ -214,6 +238,11 @@ impl<'a> Pages<'a> {
     /// Sets how long taking pages back may make no progress, in milliseconds.
     pub(crate) fn set_reclaim_ms(&self, ms: u32) {
         self.reclaim_ms.store(ms, Relaxed);
+    }
+
+    /// Sets how long no page of a virtual function may come back, in milliseconds.
+    pub(crate) fn set_reclaim_virtual_ms(&self, ms: u32) {
+        self.reclaim_virtual_ms.store(ms, Relaxed);
     }
 
     /// Asks how many pages firmware needs at this point of bring-up and gives them; `op_mod` is one
@@ -292,6 +321,7 @@ impl<'a> Pages<'a> {
                 let _ = addrs.push_within_capacity(addr);
                 held.pages.insert(node);
                 held.count += 1;
+                held.of_virtual += u32::from(function.is_virtual());
             }
         }
         let mut output = ManagePagesOut::new();
@@ -315,13 +345,13 @@ impl<'a> Pages<'a> {
         &self,
         function: Function,
         n: u32,
-    ) -> Result<KVec<(u64, RBTreeNode<Key, CoherentHandle>)>> {
+    ) -> Result<KVec<(u64, RBTreeNode<Key, DevicePage>)>> {
         let mut fresh = KVec::with_capacity(n as usize, GFP_KERNEL)?;
         // Firmware never takes address 0: such a page is kept while another is allocated.
         let mut page_0 = None;
         while fresh.len() < n as usize {
-            let page = CoherentHandle::alloc(self.dev, DEVICE_PAGE, GFP_KERNEL | __GFP_NOWARN)?;
-            let addr = page.dma_address();
+            let page = self.dma.page()?;
+            let addr = page.addr();
             if addr == 0 {
                 page_0 = Some(page);
                 continue;
@@ -352,6 +382,7 @@ impl<'a> Pages<'a> {
             let page = held.pages.remove(&(function, addr));
             if page.is_some() {
                 held.count -= 1;
+                held.of_virtual -= u32::from(function.is_virtual());
             }
             page
         };
@@ -439,7 +470,8 @@ impl<'a> Pages<'a> {
     }
 
     /// Takes back all pages of all functions, after TEARDOWN_HCA or on the way out of a failed
-    /// bring-up. Ends when none is left, a command fails, or no page came for a while.
+    /// bring-up. Ends when none is left, a command fails, no page came for a while, or they come so
+    /// slowly that it would not end.
     pub(crate) fn reclaim_all(&self) {
         let start: Instant<Monotonic> = Instant::now();
         let patience = i64::from(self.reclaim_ms.load(Relaxed));
@@ -453,7 +485,15 @@ impl<'a> Pages<'a> {
             let Some(function) = first else {
                 return;
             };
-            match self.take(function, self.held_by(function)) {
+            if start.elapsed().as_millis() > patience * RECLAIM_TIMES {
+                dev_err!(
+                    self.dev,
+                    "teardown: firmware returns its pages too slowly, {} are left\n",
+                    self.count()
+                );
+                return;
+            }
+            match self.take_batch(function, self.count().min(plan::BATCH)) {
                 Ok(0) => {
                     if start.elapsed().as_millis() - last_progress > patience {
                         dev_err!(
@@ -471,6 +511,45 @@ impl<'a> Pages<'a> {
                     return;
                 }
             }
+        }
+    }
+
+    /// Waits until firmware has given back, by events, what the virtual functions had that were disabled.
+    /// Ends when nothing is left, no page came for a while, or the interface is down. What is left then
+    /// is taken back with all pages.
+    pub(crate) fn await_virtual(&self) {
+        let patience = if self.cmd.is_open() {
+            &self.reclaim_virtual_ms
+        } else {
+            &self.reclaim_ms
+        };
+        let patience = i64::from(patience.load(Relaxed));
+        let mut least = u32::MAX;
+        let first: Instant<Monotonic> = Instant::now();
+        let mut start = first;
+        loop {
+            let late = start.elapsed().as_millis() > patience
+                || first.elapsed().as_millis() > patience * RECLAIM_TIMES;
+            let left = self.held.lock().of_virtual;
+            match left {
+                0 => return,
+                left if late => {
+                    dev_warn!(
+                        self.dev,
+                        "firmware returned no page of virtual functions for {patience} ms, {left} are left\n"
+                    );
+                    return;
+                }
+                left if left < least => {
+                    least = left;
+                    start = Instant::now();
+                }
+                _ => {}
+            }
+            if self.cmd.is_down() {
+                return;
+            }
+            fsleep(Delta::from_millis(5));
         }
     }
 
@@ -552,7 +631,13 @@ impl<'a> Pages<'a> {
 impl PinnedDrop for Pages<'_> {
     fn drop(self: Pin<&mut Self>) {
         let left = self.count();
-        if left != 0 {
+        if left != 0 && self.dma.is_lost() {
+            dev_err!(
+                self.dev,
+                "{left} pages of {} KiB in all are never freed: the device may still write to them\n",
+                u64::from(left) * (DEVICE_PAGE as u64 / 1024)
+            );
+        } else if left != 0 {
             dev_warn!(
                 self.dev,
                 "{left} pages that firmware did not return are freed, now that it cannot write\n"
@@ -616,7 +701,11 @@ pub(crate) fn serve_events<'a>(
     pages: &Arc<Pages<'a>>,
     dispatcher: &Arc<Dispatcher<'a>>,
 ) -> Result<Subscription<'a>> {
-    let worker = Worker::new(c"mlx5_rs_pages", Service(pages.clone()))?;
+    let worker = Worker::new(
+        c"mlx5_rs_pages",
+        static_lock_class!(),
+        Service(pages.clone()),
+    )?;
     let requests = Requests {
         pages: pages.clone(),
         worker,

@@ -4,7 +4,7 @@
 //! (hardware.md 1).
 //!
 //! Lives here: every MMIO access of the driver. Owns: the mapping of BAR 0. May be called by:
-//! cmdif, eq, device and, later, health; calls kapi only.
+//! cmdif, eq, health and device; calls kapi only.
 //!
 //! The device is big-endian; the bus wrappers are little-endian, so that each word is swapped here,
 //! on a host of either kind.
@@ -25,8 +25,12 @@ use kernel::{
 };
 
 use crate::layouts::{
-    own::NIC_INTERFACE,
+    own::{
+        FW_RESET_SUPPORTED,
+        NIC_INTERFACE, //
+    },
     segment::{
+        HealthBuffer,
         InitialSeg,
         InitialSegC, //
     },
@@ -63,6 +67,8 @@ pub(crate) enum NotReady {
     StillInitializing(u32),
     /// The device does not answer: every read is all ones.
     Gone,
+    /// The caller does not want to wait any more.
+    GivenUp,
 }
 
 impl<'a> Segment<'a> {
@@ -100,12 +106,12 @@ impl<'a> Segment<'a> {
     }
 
     /// Waits until firmware is ready, at most `ms` milliseconds, with a line in the log every 20 s
-    /// (field case C11).
+    /// (field case C11), or until `gives_up` says so.
     ///
     /// # Errors
     ///
     /// [`NotReady`].
-    pub(crate) fn wait_ready(&self, ms: u32) -> Result<(), NotReady> {
+    pub(crate) fn wait_ready(&self, ms: u32, gives_up: impl Fn() -> bool) -> Result<(), NotReady> {
         /// How often the bit is read (hardware.md 2.2).
         const POLL: Delta = Delta::from_millis(2);
         const NOTE_MS: i64 = 20_000;
@@ -120,6 +126,9 @@ impl<'a> Segment<'a> {
             }
             if self.is_gone() {
                 return Err(NotReady::Gone);
+            }
+            if gives_up() {
+                return Err(NotReady::GivenUp);
             }
             if elapsed >= i64::from(ms) {
                 return Err(NotReady::StillInitializing(ms));
@@ -181,19 +190,13 @@ impl<'a> Segment<'a> {
         const DISABLED: u32 = 1;
         const POLL: Delta = Delta::from_millis(1);
 
-        let field = NIC_INTERFACE.in_word();
-        // The low bits other than nic_interface are read-only and written 0.
-        let address = self.word(field.offset) & !0xfff;
-        let Some(word) = field.with(address, DISABLED) else {
-            return false;
-        };
-        if self.set_word(field.offset, word).is_err() {
+        if self.set_nic_interface(DISABLED).is_err() {
             return false;
         }
         let start: Instant<Monotonic> = Instant::now();
         loop {
             let late = start.elapsed().as_millis() >= i64::from(ms);
-            if self.field(field) == DISABLED {
+            if u32::from(self.nic_interface()) == DISABLED {
                 return true;
             }
             if late || self.is_gone() {
@@ -201,6 +204,51 @@ impl<'a> Segment<'a> {
             }
             fsleep(POLL);
         }
+    }
+
+    /// The word with health syndrome and counter.
+    pub(crate) fn health_word(&self) -> u32 {
+        self.word(InitialSegC::HEALTH_COUNTER.in_word().offset)
+    }
+
+    /// Who drives the NIC interface, in the device's view.
+    pub(crate) fn nic_interface(&self) -> u8 {
+        self.field(NIC_INTERFACE.in_word()) as u8
+    }
+
+    /// The health buffer. Not to be read while firmware is well, or does not say that it is not.
+    pub(crate) fn health_buffer(&self) -> [u8; HealthBuffer::LEN] {
+        const START: usize = InitialSeg::HEALTH_BUFFER.offset / 8;
+
+        let mut bytes = [0; HealthBuffer::LEN];
+        for (i, chunk) in bytes.chunks_exact_mut(4).enumerate() {
+            chunk.copy_from_slice(&self.word(START + i * 4).to_be_bytes());
+        }
+        bytes
+    }
+
+    /// Whether software may reset firmware.
+    pub(crate) fn supports_reset(&self) -> bool {
+        self.field(FW_RESET_SUPPORTED.in_word()) != 0
+    }
+
+    /// Resets firmware, for all functions of the device (hardware.md 1.2). The queue address stays.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the register cannot be written.
+    pub(crate) fn reset_firmware(&self) -> Result {
+        const SW_RESET: u32 = 7;
+
+        self.set_nic_interface(SW_RESET)
+    }
+
+    fn set_nic_interface(&self, value: u32) -> Result {
+        let field = NIC_INTERFACE.in_word();
+        // The low bits other than nic_interface are read-only and written 0.
+        let address = self.word(field.offset) & !0xfff;
+        let word = field.with(address, value).ok_or(EINVAL)?;
+        self.set_word(field.offset, word)
     }
 
     /// Whether this is the function of the embedded CPU (DPU side).
