@@ -1,0 +1,846 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From events to messages (hardware.md 4).
+//!
+//! A string trace is an event with a pointer to its format string (`tdsn` 0), and one for each word
+//! of its parameters (`tdsn` 1 to 7). All have the same event id and message number (`tmsn`); events
+//! of other messages may come between them. [`Parser`] keeps messages that wait for parameters in a
+//! table of fixed size, and gives each message when its last parameter has come.
+//!
+//! Nothing disappears: every event of a string trace is part of one message that is given, though
+//! it may be one that says that it is [incomplete](Body::Incomplete), or of a
+//! [single event](Body::Raw). Every other event is given as it is, but for timestamps and padding.
+
+use core::ops::{
+    Deref,
+    DerefMut, //
+};
+
+use super::{
+    block::{
+        Block,
+        EVENTS, //
+    },
+    event::{
+        Event,
+        Rules,
+        StringEvent,
+        Time,
+        Timed, //
+    },
+    format::{
+        self,
+        Bad,
+        Line,
+        Shape,
+        MAX_WORDS, //
+    },
+    strings::{
+        Database,
+        Place, //
+    },
+};
+
+/// Slots of a table that is large enough for every device known: firmware has some ten processors,
+/// each of which is in one or two messages at a time.
+pub const SLOTS: usize = 128;
+
+/// Slots among which a message has its place.
+const WAYS: usize = 4;
+
+/// After so many blocks a message that has not got all its parameters is given as incomplete. Its
+/// parameters follow it closely, if they come at all.
+const PATIENCE: u64 = 64;
+
+/// Why an event is given as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It is not one of a string trace.
+    NotAString,
+    /// It points to no string of the database.
+    UnknownString,
+    /// It is a parameter of a message that is not known, or that does not take it.
+    Orphan,
+}
+
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// A string with all its parameters.
+    Text {
+        /// The string, without its end.
+        format: &'a [u8],
+        /// Its parameters.
+        words: &'a [u32],
+    },
+    /// A string that is not formatted, with as many words of parameters as it seems to have.
+    Bad {
+        /// The string, as far as it is known.
+        format: &'a [u8],
+        /// Its parameters.
+        words: &'a [u32],
+        /// What is wrong with it.
+        why: Bad,
+    },
+    /// A message whose other parameters did not come.
+    Incomplete {
+        /// The string.
+        format: &'a [u8],
+        /// Its parameters, as many as it takes; those that did not come are 0.
+        words: &'a [u32],
+        /// Bit `i` is 1 if word `i` came.
+        have: u8,
+    },
+    /// One event.
+    Raw {
+        /// The event; bit 63 is the first one of the device's word 0.
+        word: u64,
+        /// Why it is not more than this.
+        why: Why,
+    },
+}
+
+/// One message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// When its first event was written.
+    pub time: Time,
+    /// The device dropped events before one of its events.
+    pub lost: bool,
+    /// Event id: who wrote it.
+    pub id: u8,
+    /// What it says.
+    pub body: Body<'a>,
+}
+
+impl Message<'_> {
+    /// Writes what it says; nothing of firmware's gets out that is not printable.
+    #[inline]
+    pub fn render(&self, line: &mut Line<'_>) {
+        match self.body {
+            Body::Text { format, words } => format::format(format, words, line),
+            Body::Bad { format, words, .. } => {
+                line.text(b"BAD_FORMAT: ");
+                format::verbatim(format, line);
+                for word in words {
+                    line.text(b" ");
+                    line.word(*word);
+                }
+            }
+            Body::Incomplete {
+                format,
+                words,
+                have,
+            } => {
+                line.text(b"INCOMPLETE: ");
+                format::verbatim(format, line);
+                for (i, word) in words.iter().enumerate() {
+                    line.text(b" ");
+                    if have & bit(i) == 0 {
+                        line.text(b"?");
+                    } else {
+                        line.word(*word);
+                    }
+                }
+            }
+            // The form that upstream has for it.
+            Body::Raw { word, .. } => {
+                line.word((word >> 32) as u32);
+                line.digits(word as u32);
+            }
+        }
+    }
+}
+
+/// What a parser has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ParserCounters {
+    /// Events of any kind.
+    pub events: u64,
+    /// Events whose lost bit said that the device dropped some before them.
+    pub lost_bits: u64,
+    /// Timestamp events that are not reliable.
+    pub unreliable: u64,
+    /// Events without a full time, because the timestamp after them is not reliable.
+    pub untimed: u64,
+    /// Messages with all their parameters, also those with a bad format.
+    pub messages: u64,
+    /// Messages with a bad format.
+    pub bad_formats: u64,
+    /// Messages that did not get all their parameters.
+    pub incomplete: u64,
+    /// Parameters of no known message.
+    pub orphans: u64,
+    /// Messages whose string is not in the database.
+    pub unknown_strings: u64,
+    /// Events that are not of string traces.
+    pub others: u64,
+    /// Events of zeros.
+    pub padding: u64,
+}
+
+/// A message that waits for its parameters, or room for one.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    key: u32,
+    place: Place,
+    bad: Option<Bad>,
+    /// One bit for each word that it takes.
+    need: u8,
+    /// One bit for each word that has come.
+    have: u8,
+    words: [u32; MAX_WORDS],
+    time: Time,
+    lost: bool,
+    /// Which block it began in, and which one of all messages it is.
+    block: u64,
+    number: u64,
+}
+
+impl Slot {
+    /// Room for a message.
+    pub const FREE: Self = Self {
+        key: Self::NO_KEY,
+        place: Place::NONE,
+        bad: None,
+        need: 0,
+        have: 0,
+        words: [0; MAX_WORDS],
+        time: Time::Low(0),
+        lost: false,
+        block: 0,
+        number: 0,
+    };
+
+    /// No event has it: event ids have 8 bits, message numbers 13.
+    const NO_KEY: u32 = u32::MAX;
+
+    fn is_free(&self) -> bool {
+        self.key == Self::NO_KEY
+    }
+
+    /// What it says now.
+    fn body<'a, M: Deref<Target = [u8]>>(&'a self, db: &'a Database<M>) -> Body<'a> {
+        let format = db.string(self.place);
+        let count = self.need.count_ones() as usize;
+        let words = self.words.get(..count).unwrap_or(&self.words);
+        match (self.have == self.need, self.bad) {
+            (true, None) => Body::Text { format, words },
+            (true, Some(why)) => Body::Bad { format, words, why },
+            (false, _) => Body::Incomplete {
+                format,
+                words,
+                have: self.have,
+            },
+        }
+    }
+}
+
+/// Bit `i` of a mask of words; none beyond the last one.
+fn bit(i: usize) -> u8 {
+    if i < MAX_WORDS {
+        1 << i
+    } else {
+        0
+    }
+}
+
+fn key(event: &StringEvent) -> u32 {
+    u32::from(event.id) << 16 | u32::from(event.tmsn)
+}
+
+/// Makes messages of blocks; `T` is its table, all of whose slots are [free](Slot::FREE) in the
+/// beginning.
+#[derive(Debug)]
+pub struct Parser<T> {
+    rules: Rules,
+    table: T,
+    /// Blocks taken.
+    blocks: u64,
+    /// Messages begun.
+    begun: u64,
+    /// Which sets of slots are looked at next for messages that have waited too long.
+    sweep: usize,
+    counters: ParserCounters,
+}
+
+impl<T: DerefMut<Target = [Slot]>> Parser<T> {
+    /// A parser for events that follow `rules`.
+    pub fn new(rules: Rules, table: T) -> Self {
+        Self {
+            rules,
+            table,
+            blocks: 0,
+            begun: 0,
+            sweep: 0,
+            counters: ParserCounters::default(),
+        }
+    }
+
+    /// What has been counted.
+    pub fn counters(&self) -> &ParserCounters {
+        &self.counters
+    }
+
+    /// Messages that wait for parameters.
+    pub fn waiting(&self) -> usize {
+        self.table.iter().filter(|slot| !slot.is_free()).count()
+    }
+
+    /// Other rules from now on. The table is to be [flushed](Self::flush) before.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+    }
+
+    /// Takes a block, and gives each message that it completes, in this order, to `sink`.
+    #[inline]
+    pub fn block<M, F>(&mut self, block: &Block, db: &Database<M>, sink: &mut F)
+    where
+        M: Deref<Target = [u8]>,
+        F: FnMut(&Message<'_>),
+    {
+        self.counters.events += EVENTS as u64;
+        self.blocks += 1;
+        for timed in block.events(&self.rules) {
+            self.event(&timed, db, sink);
+        }
+        self.sweep(db, sink);
+    }
+
+    /// Gives all messages that wait for parameters as incomplete ones, the oldest first: for when
+    /// blocks were lost, before the database changes, and at the end.
+    pub fn flush<M, F>(&mut self, db: &Database<M>, sink: &mut F)
+    where
+        M: Deref<Target = [u8]>,
+        F: FnMut(&Message<'_>),
+    {
+        for _ in 0..self.table.len() {
+            let waiting = self.table.iter_mut().filter(|slot| !slot.is_free());
+            let Some(oldest) = waiting.min_by_key(|slot| slot.number) else {
+                break;
+            };
+            give(oldest, db, &mut self.counters, sink);
+        }
+    }
+
+    #[inline]
+    fn event<M, F>(&mut self, timed: &Timed, db: &Database<M>, sink: &mut F)
+    where
+        M: Deref<Target = [u8]>,
+        F: FnMut(&Message<'_>),
+    {
+        match timed.event {
+            Event::String(event) => {
+                self.note(timed, event.lost);
+                if event.tdsn == 0 {
+                    self.begin(timed, &event, db, sink);
+                } else {
+                    self.parameter(timed, &event, db, sink);
+                }
+            }
+            Event::Stamp(stamp) => self.counters.unreliable += u64::from(!stamp.reliable),
+            Event::Padding => self.counters.padding += 1,
+            Event::Other { lost, id } => {
+                self.note(timed, lost);
+                self.counters.others += 1;
+                raw(timed, lost, id, Why::NotAString, sink);
+            }
+        }
+    }
+
+    fn note(&mut self, timed: &Timed, lost: bool) {
+        self.counters.lost_bits += u64::from(lost);
+        self.counters.untimed += u64::from(timed.time.full().is_none());
+    }
+
+    #[inline]
+    fn begin<M, F>(&mut self, timed: &Timed, event: &StringEvent, db: &Database<M>, sink: &mut F)
+    where
+        M: Deref<Target = [u8]>,
+        F: FnMut(&Message<'_>),
+    {
+        let counters = &mut self.counters;
+        let key = key(event);
+        let set = slots_for(&mut self.table, key);
+        if let Some(same) = set.iter_mut().find(|slot| slot.key == key) {
+            // The parameters to come would be taken for its own.
+            give(same, db, counters, sink);
+        }
+        let Some(place) = db.find(event.param) else {
+            counters.unknown_strings += 1;
+            raw(timed, event.lost, event.id, Why::UnknownString, sink);
+            return;
+        };
+        let shape = Shape::of(db.string(place));
+        self.begun += 1;
+        let mut slot = Slot {
+            key,
+            place,
+            bad: (!place.is_terminated())
+                .then_some(Bad::Unterminated)
+                .or(shape.bad),
+            // At most seven bits.
+            need: ((1_u16 << shape.words) - 1) as u8,
+            have: 0,
+            words: [0; MAX_WORDS],
+            time: timed.time,
+            lost: event.lost,
+            block: self.blocks,
+            number: self.begun,
+        };
+        let room = set
+            .iter_mut()
+            .min_by_key(|slot| (!slot.is_free(), slot.number));
+        match room {
+            Some(room) if slot.need != 0 => {
+                if !room.is_free() {
+                    give(room, db, counters, sink);
+                }
+                *room = slot;
+            }
+            _ => give(&mut slot, db, counters, sink),
+        }
+    }
+
+    #[inline]
+    fn parameter<M, F>(
+        &mut self,
+        timed: &Timed,
+        event: &StringEvent,
+        db: &Database<M>,
+        sink: &mut F,
+    ) where
+        M: Deref<Target = [u8]>,
+        F: FnMut(&Message<'_>),
+    {
+        let counters = &mut self.counters;
+        let key = key(event);
+        let at = usize::from(event.tdsn).wrapping_sub(1);
+        let bit = bit(at);
+        let mut same = slots_for(&mut self.table, key)
+            .iter_mut()
+            .find(|slot| slot.key == key);
+        if let Some(slot) = same
+            .as_mut()
+            .filter(|slot| slot.need & bit != 0 && slot.have & bit == 0)
+        {
+            slot.have |= bit;
+            slot.lost |= event.lost;
+            if let Some(word) = slot.words.get_mut(at) {
+                *word = event.param;
+            }
+            if slot.have == slot.need {
+                give(slot, db, counters, sink);
+            }
+            return;
+        }
+        if let Some(slot) = same.filter(|slot| slot.have & bit != 0) {
+            // It has this word: the event is of another message, whose beginning is missing.
+            give(slot, db, counters, sink);
+        }
+        counters.orphans += 1;
+        raw(timed, event.lost, event.id, Why::Orphan, sink);
+    }
+
+    /// Gives messages that have waited for too long, in one set after the other.
+    fn sweep<M, F>(&mut self, db: &Database<M>, sink: &mut F)
+    where
+        M: Deref<Target = [u8]>,
+        F: FnMut(&Message<'_>),
+    {
+        for slot in slots_of(&mut self.table, self.sweep) {
+            if !slot.is_free() && self.blocks - slot.block > PATIENCE {
+                give(slot, db, &mut self.counters, sink);
+            }
+        }
+        self.sweep += 1;
+        if self.sweep * WAYS >= self.table.len() {
+            self.sweep = 0;
+        }
+    }
+}
+
+/// The slots where the message with this key may be.
+#[inline]
+fn slots_for(table: &mut [Slot], key: u32) -> &mut [Slot] {
+    let sets = (table.len() / WAYS).max(1);
+    // Multiplied by 2^32 / phi, neighbours are far from each other.
+    let spread = key.wrapping_mul(0x9e37_79b9);
+    // The high half of the product is below `sets`.
+    slots_of(table, ((u64::from(spread) * sets as u64) >> 32) as usize)
+}
+
+#[inline]
+fn slots_of(table: &mut [Slot], set: usize) -> &mut [Slot] {
+    let at = set * WAYS;
+    let end = (at + WAYS).min(table.len());
+    table.get_mut(at..end).unwrap_or(&mut [])
+}
+
+/// Gives the message in `slot`, which is free then.
+#[inline]
+fn give<M, F>(slot: &mut Slot, db: &Database<M>, counters: &mut ParserCounters, sink: &mut F)
+where
+    M: Deref<Target = [u8]>,
+    F: FnMut(&Message<'_>),
+{
+    let body = slot.body(db);
+    match body {
+        Body::Incomplete { .. } => counters.incomplete += 1,
+        _ => counters.messages += 1,
+    }
+    counters.bad_formats += u64::from(matches!(body, Body::Bad { .. }));
+    sink(&Message {
+        time: slot.time,
+        lost: slot.lost,
+        id: (slot.key >> 16) as u8,
+        body,
+    });
+    slot.key = Slot::NO_KEY;
+}
+
+/// Gives one event as it is.
+fn raw<F>(timed: &Timed, lost: bool, id: u8, why: Why, sink: &mut F)
+where
+    F: FnMut(&Message<'_>),
+{
+    sink(&Message {
+        time: timed.time,
+        lost,
+        id,
+        body: Body::Raw {
+            word: u64::from_be(timed.word),
+            why,
+        },
+    });
+}
+
+#[mlx5_rs_macros::suite(mlx5_rs_tracer_assembly)]
+mod tests {
+    use super::*;
+    use crate::tracer::{
+        strings::Section,
+        timestamp::Timestamp53, //
+    };
+
+    /// Event ids of string traces begin here.
+    const ID: u32 = 0x10;
+
+    const STRINGS: &[u8] = b"none\0one %x\0two %d %llx\0bad %s %x\0seven %x%x%x%x%x%x%x\0";
+    const NONE: u32 = 0x1000;
+    const ONE: u32 = NONE + 5;
+    const TWO: u32 = ONE + 7;
+    const BAD: u32 = TWO + 12;
+    const SEVEN: u32 = BAD + 10;
+
+    /// A string event of message `tmsn`.
+    fn string(low: u32, id: u32, tmsn: u32, tdsn: u32, param: u32) -> u64 {
+        let w0 = low << 24 | id << 16 | tmsn << 3 | tdsn;
+        (u64::from(w0) << 32 | u64::from(param)).to_be()
+    }
+
+    fn stamp(time: u32, urts: u32) -> u64 {
+        let w0 = time << 24 | 0xff << 16 | urts << 13;
+        (u64::from(w0) << 32 | u64::from(time >> 8)).to_be()
+    }
+
+    /// The event with its lost bit set.
+    fn lost(word: u64) -> u64 {
+        word | (1_u64 << 63).to_be()
+    }
+
+    fn database() -> Database<&'static [u8]> {
+        let mut db = Database::empty();
+        let section = Section {
+            index: 0,
+            base: NONE,
+            len: STRINGS.len() as u32,
+        };
+        db.insert(section, STRINGS);
+        db
+    }
+
+    /// A block of `events`, padding, and the timestamp 0x1000.
+    fn block(events: &[u64]) -> Block {
+        let mut block = Block::EMPTY;
+        for (to, from) in block.0.iter_mut().zip(events) {
+            *to = *from;
+        }
+        block.0[EVENTS - 1] = stamp(0x1000, 0);
+        block
+    }
+
+    /// What is to come out: time (below 0x80: the low bits only), lost, event id, text.
+    type Want<'a> = (u64, bool, u8, &'a str);
+
+    /// Compares what comes out with `want`, in order; counts errors, since a sink cannot fail.
+    struct Sink<'a> {
+        want: &'a [Want<'a>],
+        errors: usize,
+    }
+
+    impl Sink<'_> {
+        fn take(&mut self, message: &Message<'_>) {
+            let mut buf = [0; 96];
+            let mut line = Line::new(&mut buf);
+            message.render(&mut line);
+            let time = match message.time {
+                Time::Full(time) => time.get(),
+                Time::Low(low) => u64::from(low),
+            };
+            let got = (time, message.lost, message.id, line.as_str());
+            match self.want.split_first() {
+                Some((want, rest)) if *want == got => self.want = rest,
+                _ => self.errors += 1,
+            }
+        }
+
+        fn is_satisfied(&self) -> bool {
+            self.want.is_empty() && self.errors == 0
+        }
+    }
+
+    /// Whether `blocks`, and a flush behind them, give what is wanted.
+    fn gives(parser: &mut Parser<&mut [Slot]>, blocks: &[Block], want: &[Want<'_>]) -> bool {
+        let db = database();
+        let mut sink = Sink { want, errors: 0 };
+        for block in blocks {
+            parser.block(block, &db, &mut |message: &Message<'_>| sink.take(message));
+        }
+        parser.flush(&db, &mut |message: &Message<'_>| sink.take(message));
+        sink.is_satisfied()
+    }
+
+    const RULES: Rules = Rules::new(0, ID as u8, 8);
+
+    #[test]
+    fn whole_messages() {
+        let mut table = [Slot::FREE; 8];
+        let mut parser = Parser::new(RULES, &mut table[..]);
+        let events = [
+            string(1, ID, 7, 0, NONE),
+            string(2, ID, 8, 0, ONE),
+            string(3, ID, 8, 1, 0xab),
+            lost(string(4, ID + 7, 8, 0, TWO)),
+            string(5, ID + 7, 8, 1, 0xffff_ffff),
+            string(6, ID + 7, 8, 2, 1),
+            string(7, ID + 7, 8, 3, 2),
+            string(8, ID, 9, 0, SEVEN),
+            // In any order.
+            string(9, ID, 9, 7, 7),
+            string(9, ID, 9, 6, 6),
+            string(9, ID, 9, 5, 5),
+            string(9, ID, 9, 4, 4),
+            string(9, ID, 9, 3, 3),
+            string(9, ID, 9, 2, 2),
+            lost(string(9, ID, 9, 1, 1)),
+        ];
+        assert!(gives(
+            &mut parser,
+            &[block(&events)],
+            &[
+                (0xf81, false, 0x10, "none"),
+                (0xf82, false, 0x10, "one ab"),
+                (0xf84, true, 0x17, "two -1 100000002"),
+                (0xf88, true, 0x10, "seven 1234567"),
+            ],
+        ));
+        let counters = parser.counters();
+        assert_eq!((counters.events, counters.padding), (32, 16));
+        assert_eq!((counters.messages, counters.lost_bits), (4, 2));
+        assert_eq!((counters.incomplete, counters.orphans), (0, 0));
+    }
+
+    #[test]
+    fn interleaved_messages_across_blocks() {
+        let mut table = [Slot::FREE; 8];
+        let mut parser = Parser::new(RULES, &mut table[..]);
+        let first = block(&[
+            string(1, ID, 1, 0, ONE),
+            string(2, ID + 1, 1, 0, ONE),
+            string(3, ID, 2, 0, TWO),
+            string(4, ID, 2, 1, 1),
+        ]);
+        let second = block(&[
+            string(5, ID + 1, 1, 1, 0xb),
+            string(6, ID, 2, 2, 0),
+            string(7, ID, 1, 1, 0xa),
+            string(8, ID, 2, 3, 3),
+        ]);
+        assert!(gives(
+            &mut parser,
+            &[first, second],
+            &[
+                (0xf82, false, 0x11, "one b"),
+                (0xf81, false, 0x10, "one a"),
+                (0xf83, false, 0x10, "two 1 3"),
+            ],
+        ));
+    }
+
+    #[test]
+    fn bad_formats_keep_their_words() {
+        let mut table = [Slot::FREE; 8];
+        let mut parser = Parser::new(RULES, &mut table[..]);
+        let events = [
+            string(1, ID, 1, 0, BAD),
+            string(2, ID, 1, 1, 0xdead),
+            string(3, ID, 1, 2, 5),
+        ];
+        let want = "BAD_FORMAT: bad %s %x 0x0000dead 0x00000005";
+        assert!(gives(
+            &mut parser,
+            &[block(&events)],
+            &[(0xf81, false, 0x10, want)],
+        ));
+        assert_eq!(parser.counters().bad_formats, 1);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_shown_raw() {
+        let mut table = [Slot::FREE; 8];
+        let mut parser = Parser::new(RULES, &mut table[..]);
+        let events = [
+            // No beginning; no string; not a string trace; a word too many.
+            string(1, ID, 1, 3, 0x1234),
+            string(2, ID, 2, 0, 0x999),
+            lost(string(3, ID + 8, 3, 0, NONE)),
+            string(4, ID, 4, 0, ONE),
+            string(5, ID, 4, 2, 9),
+            string(6, ID, 4, 1, 8),
+        ];
+        assert!(gives(
+            &mut parser,
+            &[block(&events)],
+            &[
+                (0xf81, false, 0x10, "0x0110000b00001234"),
+                (0xf82, false, 0x10, "0x0210001000000999"),
+                (0xf83, true, 0x18, "0x8318001800001000"),
+                (0xf85, false, 0x10, "0x0510002200000009"),
+                (0xf84, false, 0x10, "one 8"),
+            ],
+        ));
+        let counters = parser.counters();
+        assert_eq!((counters.orphans, counters.unknown_strings), (2, 1));
+        assert_eq!((counters.others, counters.messages), (1, 1));
+    }
+
+    #[test]
+    fn lost_parameters_are_not_made_up() {
+        let mut table = [Slot::FREE; 8];
+        let mut parser = Parser::new(RULES, &mut table[..]);
+        let events = [
+            // Its second word is missing; upstream takes the third for it.
+            string(1, ID, 1, 0, TWO),
+            string(2, ID, 1, 1, 1),
+            string(3, ID, 1, 3, 3),
+            // The same number again, before the old message is complete.
+            string(4, ID, 1, 0, ONE),
+            string(5, ID, 1, 1, 4),
+            // A word that is there already: of another message.
+            string(6, ID, 2, 0, TWO),
+            string(7, ID, 2, 1, 1),
+            string(8, ID, 2, 1, 1),
+            string(9, ID, 2, 2, 1),
+            // Never completed.
+            string(10, ID, 3, 0, ONE),
+        ];
+        assert!(gives(
+            &mut parser,
+            &[block(&events)],
+            &[
+                (
+                    0xf81,
+                    false,
+                    0x10,
+                    "INCOMPLETE: two %d %llx 0x00000001 ? 0x00000003"
+                ),
+                (0xf84, false, 0x10, "one 4"),
+                (0xf86, false, 0x10, "INCOMPLETE: two %d %llx 0x00000001 ? ?"),
+                (0xf88, false, 0x10, "0x0810001100000001"),
+                (0xf89, false, 0x10, "0x0910001200000001"),
+                (0xf8a, false, 0x10, "INCOMPLETE: one %x ?"),
+            ],
+        ));
+        assert_eq!(parser.counters().incomplete, 3);
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        // One set: a fifth message takes the place of the oldest.
+        let mut table = [Slot::FREE; 4];
+        let mut parser = Parser::new(RULES, &mut table[..]);
+        let mut events = [0; 7];
+        for (i, event) in events.iter_mut().take(5).enumerate() {
+            *event = string(i as u32, ID, i as u32, 0, ONE);
+        }
+        events[5] = string(5, ID, 0, 1, 5);
+        events[6] = string(6, ID, 4, 1, 6);
+        assert!(gives(
+            &mut parser,
+            &[block(&events)],
+            &[
+                (0xf80, false, 0x10, "INCOMPLETE: one %x ?"),
+                (0xf85, false, 0x10, "0x0510000100000005"),
+                (0xf84, false, 0x10, "one 6"),
+                (0xf81, false, 0x10, "INCOMPLETE: one %x ?"),
+                (0xf82, false, 0x10, "INCOMPLETE: one %x ?"),
+                (0xf83, false, 0x10, "INCOMPLETE: one %x ?"),
+            ],
+        ));
+        assert_eq!(parser.waiting(), 0);
+        // No table at all.
+        let mut parser = Parser::new(RULES, &mut [][..]);
+        assert!(gives(
+            &mut parser,
+            &[block(&[string(1, ID, 1, 0, ONE), string(2, ID, 1, 1, 0)])],
+            &[
+                (0xf81, false, 0x10, "INCOMPLETE: one %x ?"),
+                (0xf82, false, 0x10, "0x0210000900000000"),
+            ],
+        ));
+    }
+
+    #[test]
+    fn patience_ends() {
+        let mut table = [Slot::FREE; 8];
+        let mut parser = Parser::new(RULES, &mut table[..]);
+        let db = database();
+        let mut given = 0;
+        parser.block(&block(&[string(1, ID, 1, 0, ONE)]), &db, &mut |_| {
+            given += 1
+        });
+        for _ in 0..PATIENCE {
+            parser.block(&block(&[]), &db, &mut |_| given += 1);
+        }
+        assert_eq!((given, parser.waiting()), (0, 1));
+        for _ in 0..2 {
+            parser.block(&block(&[]), &db, &mut |_| given += 1);
+        }
+        assert_eq!((given, parser.waiting()), (1, 0));
+    }
+
+    #[test]
+    fn unreliable_times() {
+        let mut table = [Slot::FREE; 8];
+        let mut parser = Parser::new(RULES, &mut table[..]);
+        let events = [
+            string(0x11, ID, 1, 0, ONE),
+            stamp(0x500, 4),
+            // The time is that of the first event.
+            string(0x12, ID, 1, 1, 1),
+            string(0x13, ID, 2, 0, NONE),
+        ];
+        assert!(gives(
+            &mut parser,
+            &[block(&events)],
+            &[(0x11, false, 0x10, "one 1"), (0xf93, false, 0x10, "none"),],
+        ));
+        assert_eq!(parser.counters().untimed, 1);
+        assert_eq!(parser.counters().unreliable, 1);
+        assert_eq!(
+            Time::Full(Timestamp53::new(5)).full(),
+            Some(Timestamp53::new(5))
+        );
+    }
+}
