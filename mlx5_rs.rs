@@ -3,8 +3,9 @@
 //! Driver for NVIDIA/Mellanox ConnectX adapters.
 //!
 //! This file holds the module and the table of PCI ids. Data flows one way through the rooms:
-//! PCI -> [`segment`] -> [`cmdif`] -> [`pages`] and [`caps`] -> [`eq`] -> [`device`], which brings
-//! them up in this order and takes them down in the reverse one. [`kapi`] wraps the kernel,
+//! PCI -> [`segment`] -> [`cmdif`] -> [`pages`] and [`caps`] -> [`eq`] and [`health`] -> [`sriov`] ->
+//! [`device`], which brings them up in this order and takes them down in the reverse one. [`tracer`]
+//! reads firmware's traces, `wqe` builds and reads work queue elements. [`kapi`] wraps the kernel,
 //! [`layouts`] holds the device's structures.
 
 // The pure files are also part of a host crate, where their items are public.
@@ -23,12 +24,21 @@ mod caps;
 mod cmdif;
 mod device;
 mod eq;
+mod health;
 mod kapi;
 // Declares more of each structure than is used so far.
 #[allow(dead_code, unused_imports)]
 mod layouts;
 mod pages;
 mod segment;
+mod sriov;
+// Its kernel glue is to come.
+#[allow(dead_code)]
+mod tracer;
+// Nothing posts WQEs yet: only the kernels with KUnit have them, for the tests.
+#[cfg(CONFIG_KUNIT = "y")]
+#[allow(dead_code, unused_imports)]
+mod wqe;
 
 use device::{
     hca::Params,
@@ -129,8 +139,8 @@ impl pci_driver::Driver for Mlx5Driver {
         Device::new(pdev, params)
     }
 
-    fn unbind<'bound>(_: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) {
-        device.unbind();
+    fn unbind<'bound>(pdev: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) {
+        device.unbind(pdev);
     }
 
     fn shutdown<'bound>(_: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) {
@@ -146,22 +156,30 @@ impl pci_driver::Driver for Mlx5Driver {
     }
 
     fn slot_reset<'bound>(
-        pdev: &'bound pci::Device<Core<'_>>,
+        _: &'bound pci::Device<Core<'_>>,
         device: Pin<&Device<'bound>>,
     ) -> Verdict {
-        device.slot_reset(pdev)
+        device.slot_reset()
     }
 
-    fn error_resume<'bound>(pdev: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) {
-        device.error_resume(pdev);
+    fn error_resume<'bound>(_: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) {
+        device.error_resume();
     }
 
     fn reset_prepare<'bound>(_: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) {
         device.reset_prepare();
     }
 
-    fn reset_done<'bound>(pdev: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) {
-        device.reset_done(pdev);
+    fn reset_done<'bound>(_: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) {
+        device.reset_done();
+    }
+
+    fn sriov_configure<'bound>(
+        pdev: &'bound pci::Device<Core<'_>>,
+        device: Pin<&Device<'bound>>,
+        number: u16,
+    ) -> Result {
+        device.sriov_configure(pdev, number)
     }
 
     fn suspend<'bound>(_: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) -> Result {
@@ -169,8 +187,8 @@ impl pci_driver::Driver for Mlx5Driver {
         Ok(())
     }
 
-    fn resume<'bound>(pdev: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) -> Result {
-        device.resume(pdev)
+    fn resume<'bound>(_: &'bound pci::Device<Core<'_>>, device: Pin<&Device<'bound>>) -> Result {
+        device.resume()
     }
 }
 

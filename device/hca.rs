@@ -9,11 +9,7 @@ use core::fmt;
 
 use kernel::{
     cpu::nr_cpu_ids,
-    device::{
-        Bound,
-        Core, //
-    },
-    dma::DmaMask,
+    device::Bound,
     pci,
     prelude::*,
     str::CString,
@@ -26,11 +22,14 @@ use super::guards::{
     PagesGuard,
     Uar, //
 };
+use super::recovery::Timeouts;
 use crate::{
     caps::Caps,
     cmdif::{
         self,
         command::{
+            AllocPd,
+            DeallocPd,
             QueryAdapter,
             QueryIssi,
             SetDriverVersion,
@@ -38,6 +37,11 @@ use crate::{
             TeardownHca, //
         },
         register::Access,
+        uctx::{
+            Support,
+            Uctx,
+            SHARED_UID, //
+        },
         CommandError,
         Fault,
         Interface, //
@@ -52,8 +56,15 @@ use crate::{
         Spec,
         Vector, //
     },
+    health::{
+        self,
+        Alarm,
+        Health,
+        Watchdog, //
+    },
     kapi::{
         self,
+        dma::Dma,
         irq::Vectors,
         print::Show, //
     },
@@ -82,6 +93,7 @@ use crate::{
         NotReady,
         Segment, //
     },
+    sriov::Vfs,
 };
 
 /// What the module's parameters and the table of ids say.
@@ -116,6 +128,8 @@ const MAX_COMPLETION_EQS: u32 = 64;
 /// Fields are dropped from top to bottom: the reverse of bring-up.
 pub(crate) struct Hca<'a> {
     _debugfs: kapi::debugfs::Files<'a>,
+    // Needs the pages EQ: pages come back by events.
+    vfs: Arc<Vfs<'a>>,
     _completion_eqs: KVec<Attached<'a>>,
     _pages_eq: Attached<'a>,
     _page_requests: Subscription<'a>,
@@ -125,6 +139,7 @@ pub(crate) struct Hca<'a> {
     _uar: Uar<'a>,
     _initialized: InitializedHca<'a>,
     _pages: PagesGuard<'a>,
+    watchdog: Watchdog<'a>,
     _enabled: EnabledHca<'a>,
     // Everything below may hold memory that the device could write to until here.
     _master: kapi::pci::BusMaster<'a>,
@@ -134,6 +149,8 @@ pub(crate) struct Hca<'a> {
     _pci: kapi::pci::Enabled<'a>,
     has_fast_teardown: bool,
     has_force_teardown: bool,
+    info: Info,
+    timeouts: Timeouts,
 }
 
 /// Why bring-up failed.
@@ -154,6 +171,7 @@ impl Cause {
             Self::Os(error) => *error,
             Self::NotReady(NotReady::StillInitializing(_)) => ETIMEDOUT,
             Self::NotReady(NotReady::Gone) => ENODEV,
+            Self::NotReady(NotReady::GivenUp) => EBUSY,
             Self::Revision(_) | Self::QueueShape { .. } | Self::Uar(_) => EINVAL,
             Self::Issi(_) => EOPNOTSUPP,
         }
@@ -189,6 +207,7 @@ impl fmt::Display for Cause {
             Self::NotReady(NotReady::Gone) => {
                 write!(f, "the device does not answer, every read is all ones")
             }
+            Self::NotReady(NotReady::GivenUp) => write!(f, "somebody else wants the device"),
             Self::Revision(found) => write!(
                 f,
                 "command interface revision {found}, expected {CMD_INTERFACE_REV}"
@@ -229,18 +248,27 @@ impl<T, E: Into<Cause>> Step<T> for Result<T, E> {
     }
 }
 
-/// What debugfs `state` shows.
-struct Identity {
-    adapter: &'static str,
-    vendor: u16,
-    device: u16,
-    firmware: Firmware,
-    issi: u16,
+/// What a device says of itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Info {
+    /// Name of the adapter.
+    pub(crate) adapter: &'static str,
+    /// PCI vendor and device id.
+    pub(crate) vendor: u16,
+    /// See `vendor`.
+    pub(crate) device: u16,
+    /// Versions.
+    pub(crate) firmware: Firmware,
+    /// The interface in use.
+    pub(crate) issi: u16,
+    /// It is the function of the embedded CPU.
+    pub(crate) embedded_cpu: bool,
     board_id: [u8; 16],
 }
 
-impl Identity {
-    fn board_id(&self) -> &str {
+impl Info {
+    /// The board's id (PSID); a question mark if the device says nonsense.
+    pub(crate) fn board_id(&self) -> &str {
         let text = self.board_id.split(|b| *b == 0).next().unwrap_or(&[]);
         // The device says what it likes.
         if text.iter().all(u8::is_ascii_graphic) {
@@ -259,11 +287,12 @@ impl<'a> Hca<'a> {
     /// The errno of the step that failed.
     pub(crate) fn bring_up(
         pdev: &'a pci::Device<Bound>,
-        core: &pci::Device<Core<'_>>,
         params: &Params,
         debugfs: &Arc<kapi::debugfs::Dir>,
+        health: &Arc<Health>,
+        alarm: Arc<dyn Alarm + 'a>,
     ) -> Result<Self> {
-        Self::steps(pdev, core, params, debugfs).map_err(|Failure { step, cause }| {
+        Self::steps(pdev, params, debugfs, health, alarm).map_err(|Failure { step, cause }| {
             let error = cause.error();
             dev_err!(
                 pdev,
@@ -277,25 +306,26 @@ impl<'a> Hca<'a> {
 
     fn steps(
         pdev: &'a pci::Device<Bound>,
-        core: &pci::Device<Core<'_>>,
         params: &Params,
         debugfs: &Arc<kapi::debugfs::Dir>,
+        health: &Arc<Health>,
+        alarm: Arc<dyn Alarm + 'a>,
     ) -> Result<Self, Failure> {
         // Locals are dropped in reverse order when a step fails.
-        let pci = kapi::pci::Enabled::new(pdev, core).step("PCI enable")?;
-        kapi::pci::set_dma_mask(core, DmaMask::new::<64>()).step("DMA mask")?;
-        let dev = pdev.as_ref();
+        let pci = kapi::pci::Enabled::new(pdev).step("PCI enable")?;
+        let dma = Dma::new(pdev.as_ref()).step("PCI enable")?;
         let segment = Segment::new(pdev).step("BAR 0")?;
         let segment = Arc::new(segment, GFP_KERNEL).step("BAR 0")?;
 
         segment
-            .wait_ready(params.init_timeout_ms)
+            .wait_ready(params.init_timeout_ms, || alarm.gives_way())
             .map_err(Cause::NotReady)
             .step("wait for firmware")?;
         let firmware = segment.firmware();
         if firmware.cmd_interface_rev != CMD_INTERFACE_REV {
             return Err(Cause::Revision(firmware.cmd_interface_rev)).step("interface revision");
         }
+        health::report_left_over(pdev.as_ref(), &segment, health);
 
         let shape = segment.queue_shape();
         let checked = shape
@@ -305,38 +335,45 @@ impl<'a> Hca<'a> {
                 log_stride: shape.log_stride,
             })
             .step("command queue")?;
-        let cmd = Interface::new(dev, segment.clone(), checked).step("command queue")?;
-        let held_pages = Pages::new(dev, cmd.clone()).step("command queue")?;
+        let cmd = Interface::new(&dma, segment.clone(), checked).step("command queue")?;
+        let held_pages = Pages::new(dma.clone(), cmd.clone()).step("command queue")?;
         let device_ms = segment.command_timeout_ms();
         if params.cmd_timeout_ms != 0 {
             cmd.set_timeout_ms(params.cmd_timeout_ms);
         } else if let Some(ms) = device_ms {
             cmd.set_timeout_ms(ms);
         }
-        let master = kapi::pci::BusMaster::new(pdev, core);
+        let master = kapi::pci::BusMaster::new(pdev, dma.clone());
         cmd.start().step("command queue")?;
         segment
-            .wait_ready(params.init_timeout_ms)
+            .wait_ready(params.init_timeout_ms, || alarm.gives_way())
             .map_err(Cause::NotReady)
             .step("wait for firmware")?;
 
         let embedded_cpu = segment.embedded_cpu();
         let enabled = EnabledHca::new(cmd.clone(), embedded_cpu).step("enable HCA")?;
+        let watchdog = Watchdog::start(pdev, segment.clone(), cmd.clone(), health.clone(), alarm)
+            .step("health")?;
         let issi = Self::issi(&cmd).step("ISSI")?;
         let pages = PagesGuard::new(held_pages.clone());
         held_pages
             .satisfy(QueryPagesIn::BOOT_PAGES, embedded_cpu)
             .step("boot pages")?;
+        let mut timeouts = Timeouts::DEFAULT;
         if device_ms.is_some() {
             let mut dtor = DtorReg::new();
             cmdif::register::access(&cmd, RegisterId::DTOR, Access::Read, &mut dtor)
                 .step("timeouts")?;
-            let ms = dtor.reclaim_pages_to().milliseconds();
-            if let Some(ms) = ms
-                .and_then(|ms| u32::try_from(ms).ok())
-                .filter(|ms| *ms != 0)
-            {
+            timeouts = Timeouts::new(&dtor);
+            let known = |ms: Option<u64>| {
+                ms.and_then(|ms| u32::try_from(ms).ok())
+                    .filter(|ms| *ms != 0)
+            };
+            if let Some(ms) = known(dtor.reclaim_pages_to().milliseconds()) {
                 held_pages.set_reclaim_ms(ms);
+            }
+            if let Some(ms) = known(dtor.reclaim_vfs_pages_to().milliseconds()) {
+                held_pages.set_reclaim_virtual_ms(ms);
             }
         }
         if !kapi::pci::is_virtfn(pdev) {
@@ -355,12 +392,13 @@ impl<'a> Hca<'a> {
             Self::driver_version(&cmd).step("driver version")?;
         }
         let adapter = cmd.exec::<QueryAdapter>(0, |_| ()).step("adapter")?;
-        let identity = Identity {
+        let info = Info {
             adapter: params.adapter,
             vendor: pdev.vendor_id().as_raw(),
             device: pdev.device_id(),
             firmware,
             issi,
+            embedded_cpu,
             board_id: *adapter.query_adapter_struct().vsd_contd_psid(),
         };
 
@@ -383,12 +421,26 @@ impl<'a> Hca<'a> {
         }
         let first = vectors.first().ok_or(ENOSPC).step("interrupts")?;
 
-        let maker = Maker::new(dev, segment.clone(), cmd.clone()).step("command EQ")?;
+        let maker = Maker::new(dma, segment.clone(), cmd.clone()).step("command EQ")?;
         let spec = |name, log_entries: u8, mask| Spec {
             name,
             log_entries: log_entries.min(caps.general().log_max_eq_sz()),
             mask,
             uar: uar.page(),
+            uid: 0,
+        };
+        let users = Support {
+            log_max_uctx: caps.general().log_max_uctx(),
+            uctx_cap: caps.general().uctx_cap(),
+        };
+        // Users bind their completion queues to these (hardware.md 3.2).
+        let completion_spec = Spec {
+            uid: if users.log_max_uctx == 0 {
+                0
+            } else {
+                SHARED_UID
+            },
+            ..spec("completion", LOG_COMPLETION_EQ, [0; 4])
         };
         let command_events = CommandEvents::new(
             &maker,
@@ -416,20 +468,33 @@ impl<'a> Hca<'a> {
             let at = (index as usize + 1).min(vectors.len() - 1);
             let vector = vectors.get(at).ok_or(ENOSPC).step("completion EQs")?;
             let queue = maker
-                .create(vector, &spec("completion", LOG_COMPLETION_EQ, [0; 4]))
+                .create(vector, &completion_spec)
                 .step("completion EQs")?;
             completion_eqs
                 .push(queue, GFP_KERNEL)
                 .step("completion EQs")?;
         }
+        let vfs = Vfs::new(pdev.as_ref(), cmd.clone(), held_pages.clone(), embedded_cpu)
+            .step("virtual functions")?;
+        // Those that the bus shows already: the device was reset, or had another driver.
+        match vfs.enable(kapi::pci::num_vf(pdev)) {
+            Err(error) if matches!(error.fault, Fault::Status { .. }) => {
+                dev_err!(
+                    pdev,
+                    "virtual functions: {}: they are not enabled\n",
+                    Show(error)
+                );
+            }
+            result => result.step("virtual functions")?,
+        }
 
         dev_info!(
             pdev,
             "ready: {} [{:04x}:{:04x}], firmware {}, {} command slots, EQs 3 async + {} completion, {} pages ({} KiB)\n",
-            identity.adapter,
-            identity.vendor,
-            identity.device,
-            Show(identity.firmware),
+            info.adapter,
+            info.vendor,
+            info.device,
+            Show(info.firmware),
             cmd.slot_count(),
             completion_eqs.len(),
             held_pages.count(),
@@ -437,11 +502,22 @@ impl<'a> Hca<'a> {
         );
         let has_fast_teardown = caps.general().fast_teardown();
         let has_force_teardown = caps.general().force_teardown();
-        let files = Self::debugfs(debugfs, identity, caps, &cmd, &held_pages, &vectors, &maker)
-            .step("debugfs")?;
+        let mut files = Self::debugfs(
+            debugfs,
+            info,
+            caps,
+            &cmd,
+            &held_pages,
+            &vectors,
+            &maker,
+            &vfs,
+        )
+        .step("debugfs")?;
+        Self::trials(&mut files, &cmd, users).step("debugfs")?;
 
         Ok(Self {
             _debugfs: files,
+            vfs,
             _completion_eqs: completion_eqs,
             _pages_eq: pages_eq,
             _page_requests: page_requests,
@@ -451,6 +527,7 @@ impl<'a> Hca<'a> {
             _uar: uar,
             _initialized: initialized,
             _pages: pages,
+            watchdog,
             _enabled: enabled,
             _master: master,
             _held_pages: held_pages,
@@ -459,12 +536,16 @@ impl<'a> Hca<'a> {
             _pci: pci,
             has_fast_teardown,
             has_force_teardown,
+            info,
+            timeouts,
         })
     }
 
     /// Ends everything at once, for a system that goes down (hardware.md 2.4, field case C21): fast
     /// teardown, else a forced one, else a normal one. No command is sent afterwards.
     pub(super) fn fast_teardown(&self) {
+        // The NIC interface gets disabled on purpose.
+        self.watchdog.dismiss();
         let fast = self.has_fast_teardown
             && self.teardown(TeardownHcaIn::PREPARE_FAST_TEARDOWN)
             && self.segment.disable_nic_interface(FAST_TEARDOWN_MS);
@@ -491,9 +572,34 @@ impl<'a> Hca<'a> {
         }
     }
 
+    /// What the device says of itself.
+    pub(super) fn info(&self) -> Info {
+        self.info
+    }
+
+    /// How long a recovery may take, as the device has it.
+    pub(super) fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
+    /// What firmware says of its own failure, if anything.
+    pub(super) fn read_report(&self) -> Option<health::buffer::Report> {
+        health::read_report(&self.segment)
+    }
+
+    /// Whether no command is sent any more.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.cmd.is_down()
+    }
+
     /// How the device is to be taken down: with all commands.
     pub(super) fn begin_teardown(&self) {
         self.cmd.begin_teardown();
+    }
+
+    /// The virtual functions.
+    pub(super) fn vfs(&self) -> &Vfs<'a> {
+        &self.vfs
     }
 
     /// No command is sent any more; who waits for one fails now.
@@ -550,37 +656,43 @@ impl<'a> Hca<'a> {
         wanted.min(device).clamp(1, MAX_COMPLETION_EQS)
     }
 
+    // One for each thing that is shown.
+    #[allow(clippy::too_many_arguments)]
     fn debugfs(
         dir: &Arc<kapi::debugfs::Dir>,
-        identity: Identity,
+        info: Info,
         caps: Caps,
         cmd: &Arc<Interface<'a>>,
         pages: &Arc<Pages<'a>>,
         vectors: &[Vector<'a>],
         maker: &Maker<'a>,
+        vfs: &Arc<Vfs<'a>>,
     ) -> Result<kapi::debugfs::Files<'a>> {
         let mut dir = kapi::debugfs::Files::new(dir.clone());
 
         let state = cmd.clone();
+        let vfs = vfs.clone();
         dir.add(c"state", move |f| {
-            let (busy, orphans, spurious) = state.slot_usage();
+            let usage = state.usage();
             writeln!(f, "state {}", if state.is_down() { "down" } else { "up" })?;
-            writeln!(f, "adapter {}", identity.adapter)?;
-            writeln!(f, "id {:04x}:{:04x}", identity.vendor, identity.device)?;
-            writeln!(f, "firmware {}", identity.firmware)?;
-            writeln!(f, "board_id {}", identity.board_id())?;
-            writeln!(f, "issi {}", identity.issi)?;
+            writeln!(f, "adapter {}", info.adapter)?;
+            writeln!(f, "id {:04x}:{:04x}", info.vendor, info.device)?;
+            writeln!(f, "firmware {}", info.firmware)?;
+            writeln!(f, "board_id {}", info.board_id())?;
+            writeln!(f, "issi {}", info.issi)?;
             writeln!(f, "command_slots {}", state.slot_count())?;
-            writeln!(f, "command_slots_busy {busy}")?;
-            writeln!(f, "command_slots_orphaned {orphans}")?;
-            writeln!(f, "command_spurious_completions {spurious}")?;
+            writeln!(f, "command_slots_busy {}", usage.busy)?;
+            writeln!(f, "command_slots_orphaned {}", usage.orphaned)?;
+            writeln!(f, "commands_queued {}", usage.queued)?;
+            writeln!(f, "command_spurious_completions {}", usage.spurious)?;
             let mode = if state.uses_events() {
                 "events"
             } else {
                 "polling"
             };
             writeln!(f, "command_mode {mode}")?;
-            writeln!(f, "command_timeout_ms {}", state.timeout_ms())
+            writeln!(f, "command_timeout_ms {}", state.timeout_ms())?;
+            writeln!(f, "virtual_functions {}", vfs.enabled())
         })?;
 
         let stats = cmd.stats();
@@ -598,7 +710,16 @@ impl<'a> Hca<'a> {
 
         dir.add(c"caps", move |f| caps.show(f))?;
 
-        // A round trip for whoever reads, from as many threads as read at once.
+        Ok(dir)
+    }
+
+    /// Files that have the device do something when they are read, from as many threads as read at
+    /// once.
+    fn trials(
+        dir: &mut kapi::debugfs::Files<'a>,
+        cmd: &Arc<Interface<'a>>,
+        users: Support,
+    ) -> Result {
         let query = cmd.clone();
         dir.add(c"query_adapter", move |f| {
             match query.exec::<QueryAdapter>(0, |_| ()) {
@@ -610,6 +731,23 @@ impl<'a> Hca<'a> {
                 Err(error) => writeln!(f, "{error}"),
             }
         })?;
-        Ok(dir)
+
+        // A user who comes, makes an object, and goes.
+        let visited = cmd.clone();
+        dir.add(c"user_context", move |f| {
+            let visit = || {
+                let user = Uctx::open(visited.clone(), users, 0)?;
+                let pd = user.exec::<AllocPd>(0, |_| ())?.pd();
+                user.exec::<DeallocPd>(0, |input| {
+                    // The device gave the number, so that it fits the field.
+                    let _ = input.try_set_pd(pd);
+                })?;
+                Ok::<_, CommandError>((user.uid(), pd))
+            };
+            match visit() {
+                Ok((uid, pd)) => writeln!(f, "uid {uid}\npd {pd}"),
+                Err(error) => writeln!(f, "{error}"),
+            }
+        })
     }
 }
