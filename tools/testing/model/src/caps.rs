@@ -331,7 +331,12 @@ fn defaults(identity: &Identity) -> Vec<(&'static str, &'static str, u64, u64)> 
             ("driver_version", 1),
             ("log_bf_reg_size", 9),
             ("log_max_transport_domain", 16),
+            ("log_max_uctx", 8),
+            // RAW_TX and INTERNAL_DEV_RES.
+            ("uctx_cap", 0b11),
             ("log_max_pd", 16),
+            ("log_max_mkey", 24),
+            ("debug", 1),
             ("log_pg_sz", 12),
             ("uar_sz", 5),
             ("num_of_uars_per_page", 1),
@@ -350,6 +355,7 @@ fn defaults(identity: &Identity) -> Vec<(&'static str, &'static str, u64, u64)> 
             ),
         ],
     );
+    both("debug", &[("core_dump_general", 1)]);
     both(
         "atomic",
         &[("supported_atomic_req_8B_endianness_mode_1", 1)],

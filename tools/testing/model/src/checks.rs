@@ -43,6 +43,8 @@ rules! {
     MmioReadOnly = "mmio_write_read_only",
     /// Command queue or doorbell used while the initializing bit was 1.
     NotReady = "used_while_initializing",
+    /// A software reset where there is none.
+    ResetNotSupported = "reset_not_supported",
     /// A doorbell before the command queue address.
     NoQueue = "doorbell_without_queue",
     /// A doorbell for a slot whose descriptor belongs to software.
@@ -75,6 +77,8 @@ rules! {
     Parameter = "bad_parameter",
     /// An object number that does not exist.
     UnknownObject = "unknown_object",
+    /// A uid that no user context has, or an object that is another user's.
+    User = "wrong_user",
     /// SET_HCA_CAP changes a field that is read-only.
     CapReadOnly = "cap_read_only",
     /// SET_HCA_CAP goes above the maximum.
@@ -93,8 +97,18 @@ rules! {
     PageReused = "page_reused_by_host",
     /// DISABLE_HCA while the device still has pages.
     PagesLeft = "pages_left_at_disable",
-    /// Objects (EQs, UARs, PDs, ...) left at TEARDOWN_HCA.
+    /// Objects (EQs, UARs, PDs, ...) left at TEARDOWN_HCA, or at DESTROY_UCTX.
     ObjectsLeft = "objects_left_at_teardown",
+    /// An mkey destroyed, or its PD deallocated, while something uses it.
+    MkeyInUse = "mkey_in_use",
+    /// The driver made the device use an mkey in a way that the mkey does not allow.
+    MkeyAccess = "mkey_access",
+    /// A trace buffer that the device must not have: its size, its place or its mkey.
+    TraceBuffer = "trace_buffer",
+    /// Tracer registers written by a driver that knows that it does not own the tracer.
+    TraceNotOwner = "trace_not_owner",
+    /// The owner of the tracer asks for it again without a reason.
+    TraceOwnerAgain = "trace_owner_again",
     /// An EQ buffer whose owner bits were not all 1 at CREATE_EQ.
     EqNotInitialised = "eq_not_initialised",
     /// Two EQs ask for the same event type.

@@ -24,18 +24,24 @@ use crate::checks::Checks;
 use crate::checks::Rule;
 use crate::cmdif;
 use crate::cmdif::Flight;
+use crate::eq::event as eq_event;
 use crate::eq::Eq;
 use crate::eq::Event;
 use crate::eq::PostError;
 use crate::eq::COUNTER_MASK;
 use crate::faults::Faults;
+use crate::health::SoftwareReset;
 use crate::identity::Identity;
 use crate::ifc;
 use crate::link::Link;
+use crate::mkey::Mkey;
 use crate::pages::Pages;
 use crate::pages::Wanted;
 use crate::pci;
 use crate::timers::Timers;
+use crate::tracer;
+use crate::tracer::Tracer;
+use crate::users::Users;
 use crate::vfio_user::dma;
 use crate::vfio_user::irq::Vectors;
 use crate::vfio_user::Backend;
@@ -108,6 +114,14 @@ pub struct Hca {
     pub pds: BTreeSet<u32>,
     /// Allocated transport domains.
     pub transport_domains: BTreeSet<u32>,
+    /// Memory keys by index.
+    pub mkeys: BTreeMap<u32, Mkey>,
+    /// Index of the mkey made last.
+    last_mkey: u32,
+    /// User contexts, and what is theirs.
+    pub users: Users,
+    /// Virtual functions that ENABLE_HCA has enabled, by function id.
+    pub vfs: BTreeSet<u16>,
     /// Commands under way, by slot.
     pub flights: [Option<Flight>; cmdif::SLOTS],
     /// What SET_DRIVER_VERSION said.
@@ -140,6 +154,10 @@ impl Default for Hca {
             uars: BTreeSet::new(),
             pds: BTreeSet::new(),
             transport_domains: BTreeSet::new(),
+            mkeys: BTreeMap::new(),
+            last_mkey: 0,
+            users: Users::default(),
+            vfs: BTreeSet::new(),
             flights: std::array::from_fn(|_| None),
             driver_version: String::new(),
             fast_teardown: false,
@@ -154,11 +172,37 @@ impl Default for Hca {
     }
 }
 
+impl Hca {
+    /// A free index of `first..end` for an mkey. One that was in use comes again only when all
+    /// others have been, so that the use of a destroyed key shows.
+    pub(crate) fn next_mkey(&mut self, first: u32, end: u32) -> Option<u32> {
+        let count = end.checked_sub(first).filter(|n| *n > 0)?;
+        if self.mkeys.len() as u64 >= u64::from(count) {
+            return None;
+        }
+        let mut index = self.last_mkey;
+        loop {
+            index += 1;
+            if index < first || index >= end {
+                index = first;
+            }
+            if !self.mkeys.contains_key(&index) {
+                self.last_mkey = index;
+                return Some(index);
+            }
+        }
+    }
+}
+
 /// Accesses of the host, by what they went to, and whether the device took them or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accesses {
     /// Reads below the doorbell pages.
     pub segment_reads: u64,
+    /// Those of them that touch the health buffer.
+    pub health_buffer_reads: u64,
+    /// Those of them that touch the word with health syndrome and counter.
+    pub health_counter_reads: u64,
     /// Writes below the doorbell pages, but for command doorbells.
     pub segment_writes: u64,
     /// Writes to the command doorbell.
@@ -251,6 +295,8 @@ pub struct Device {
     pub hca: Hca,
     /// Whether the host reaches it.
     pub link: Link,
+    /// Writes to configuration space are lost.
+    pub deaf: bool,
     /// Firmware has died: no command is answered, no event sent.
     pub fatal: bool,
     /// A reset that the driver did not ask for took away what it works with; until it starts over,
@@ -258,6 +304,8 @@ pub struct Device {
     pub surprised: bool,
     /// How long it takes until a write to `nic_interface` has its effect; `None` is forever.
     pub nic_delay: Option<Duration>,
+    /// What else a software reset does.
+    pub software_reset: SoftwareReset,
     /// Capabilities.
     pub caps: Caps,
     /// Pages that QUERY_PAGES asks for.
@@ -268,6 +316,8 @@ pub struct Device {
     pub checks: Checks,
     /// Commands so far.
     pub log: cmdif::Log,
+    /// The firmware tracer.
+    pub tracer: Tracer,
     /// Counters.
     pub counters: Counters,
     pub(crate) timers: Timers<Later>,
@@ -277,20 +327,23 @@ impl Device {
     /// A device after power on.
     pub fn new(identity: Identity) -> Self {
         Self {
-            pci: pci::Config::new(&identity, bar::SIZE),
+            pci: pci::Config::new(&identity),
             seg: InitSegment::new(&identity),
             mem: dma::Memory::default(),
             irqs: Vectors::new(usize::from(pci::VECTORS)),
             hca: Hca::default(),
             link: Link::default(),
+            deaf: false,
             fatal: false,
             surprised: false,
             nic_delay: Some(Duration::ZERO),
+            software_reset: SoftwareReset::default(),
             caps: Caps::new(&identity),
             wanted: Wanted::default(),
             faults: Faults::default(),
             checks: Checks::default(),
             log: cmdif::Log::default(),
+            tracer: Tracer::new(!identity.vf),
             counters: Counters::new(),
             timers: Timers::default(),
             identity,
@@ -317,6 +370,7 @@ impl Device {
     /// Forgets what a driver has set up.
     pub(crate) fn forget(&mut self) {
         self.hca = Hca::default();
+        self.tracer.forget();
         self.caps.reset();
         self.timers = Timers::default();
     }
@@ -347,13 +401,17 @@ impl Device {
                 Later::NicInterface(nic) => self.apply_nic_interface(nic),
             }
         }
+        self.trace(now);
     }
 
     /// Time until [`Device::tick`] has something to do.
     pub fn wait(&self) -> Option<Duration> {
         let now = Instant::now();
         match self.link {
-            Link::Up => self.timers.wait(now),
+            Link::Up => {
+                let waits = [self.timers.wait(now), self.trace_wait(now)];
+                waits.into_iter().flatten().min()
+            }
             Link::Silent(_, until) => until.map(|t| t.saturating_duration_since(now)),
             Link::Gone => None,
         }
@@ -391,6 +449,9 @@ impl Device {
     pub(crate) fn post_event(&mut self, eqn: u8, event: &Event, irq: Irq) {
         if !self.may_use_bus() {
             return;
+        }
+        if (event.kind, event.subtype) == (eq_event::TRACER, tracer::subtype::OWNERSHIP) {
+            self.tracer.session.reason = true;
         }
         let Some(eq) = self.hca.eqs.get_mut(&eqn) else {
             return;
@@ -483,12 +544,13 @@ impl Device {
         } else {
             self.counters.accesses.ones += 1;
             data.fill(0xff);
+            self.read_in_vain();
         }
     }
 
     fn config_write(&mut self, offset: usize, data: &[u8]) {
         self.counters.accesses.config_writes += 1;
-        if !self.link.config() {
+        if !self.link.config() || self.deaf {
             self.counters.accesses.lost += 1;
             return;
         }
@@ -512,6 +574,12 @@ impl Device {
         let accesses = &mut self.counters.accesses;
         if offset / bar::UAR_SIZE < bar::FIRST_UAR.into() {
             accesses.segment_reads += 1;
+            let touches = |start: usize, len: usize| {
+                offset < (start + len) as u64 && offset + data.len() as u64 > start as u64
+            };
+            accesses.health_buffer_reads +=
+                u64::from(touches(initseg::HEALTH, initseg::HEALTH_SIZE));
+            accesses.health_counter_reads += u64::from(touches(initseg::COUNTER, 4));
         } else {
             accesses.uar_reads += 1;
         }
@@ -592,7 +660,14 @@ impl Device {
             .retain(|later| !matches!(later, Later::NicInterface(_)));
         match nic {
             nic_interface::DISABLED => self.counters.nic_disables += 1,
-            nic_interface::SW_RESET => self.counters.software_resets += 1,
+            nic_interface::SW_RESET => {
+                if self.seg.registers.fw_reset_supported == 0 {
+                    self.checks
+                        .violate(Rule::ResetNotSupported, "nic_interface 7 written");
+                    return;
+                }
+                self.counters.software_resets += 1;
+            }
             _ => {
                 self.surprised = false;
                 self.check_ready("cmdq_phy_addr_31_12");
@@ -621,7 +696,7 @@ impl Device {
         info!("nic_interface: {nic}");
         let cmdq = (self.seg.cmdq_h, self.seg.cmdq_l);
         if nic == nic_interface::SW_RESET {
-            self.function_reset();
+            self.reset_software();
         } else {
             self.drop_stale();
             self.forget();
@@ -667,7 +742,7 @@ impl Backend for Device {
         let flags = uapi::VFIO_REGION_INFO_FLAG_READ | uapi::VFIO_REGION_INFO_FLAG_WRITE;
         match index {
             uapi::VFIO_PCI_BAR0_REGION_INDEX => Some(Region {
-                size: bar::SIZE,
+                size: self.identity.bar_size(),
                 flags,
             }),
             uapi::VFIO_PCI_CONFIG_REGION_INDEX => Some(Region {

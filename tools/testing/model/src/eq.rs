@@ -31,6 +31,8 @@ pub mod event {
     pub const COMMAND: u8 = 0x0a;
     /// Page request.
     pub const PAGE_REQUEST: u8 = 0x0b;
+    /// Device tracer.
+    pub const TRACER: u8 = 0x26;
 }
 
 /// Values of the context's `st`.

@@ -50,6 +50,8 @@ pub enum Action {
     Status(Status, u32),
     /// Not executed, not answered, until faults are cleared.
     Never,
+    /// The same, and the health counter stops at that moment.
+    Stall,
     /// Executed at once, answered after a time.
     Late(Duration),
     /// Executed and answered after a time.
@@ -92,6 +94,7 @@ impl Action {
         match self {
             Action::Status(..) => "status",
             Action::Never => "never",
+            Action::Stall => "stall",
             Action::Late(_) => "late",
             Action::Delay(_) => "delay",
             Action::Twice(_) => "twice",
@@ -120,6 +123,8 @@ pub struct Fault {
     pub opcode: Option<u16>,
     /// op_mod; `None` is any.
     pub op_mod: Option<u16>,
+    /// Register of ACCESS_REG; `None` is any.
+    pub register: Option<u16>,
     /// Matching commands that still pass.
     pub skip: u64,
     /// Matching commands that are still hit; `None` is no limit.
@@ -148,12 +153,13 @@ impl Faults {
     }
 
     /// The action for a command: of the first fault that matches and strikes. Each fault that
-    /// matches counts the command.
-    pub fn strike(&mut self, opcode: u16, op_mod: u16) -> Option<Action> {
+    /// matches counts the command. `register` is that of ACCESS_REG.
+    pub fn strike(&mut self, opcode: u16, op_mod: u16, register: Option<u16>) -> Option<Action> {
         let mut action = None;
         for f in &mut self.list {
-            let matches =
-                f.opcode.is_none_or(|o| o == opcode) && f.op_mod.is_none_or(|m| m == op_mod);
+            let matches = f.opcode.is_none_or(|o| o == opcode)
+                && f.op_mod.is_none_or(|m| m == op_mod)
+                && f.register.is_none_or(|r| register == Some(r));
             if !matches || action.is_some() {
                 continue;
             }
@@ -181,6 +187,7 @@ impl Faults {
                     ifc::opcode_name(o).map_or(format!("{o:#x}"), str::to_string)
                 }),
                 op_mod: f.op_mod,
+                register: f.register,
                 act: f.action.name().to_string(),
                 skip: f.skip,
                 left: f.left,
@@ -198,6 +205,7 @@ mod tests {
         Fault {
             opcode,
             op_mod: None,
+            register: None,
             skip,
             left,
             action,
@@ -209,10 +217,22 @@ mod tests {
     fn skip_and_count() {
         let mut f = Faults::default();
         f.add(fault(Some(0x104), 1, Some(2), Action::Never));
-        let strikes: Vec<bool> = (0..5).map(|_| f.strike(0x104, 0).is_some()).collect();
+        let strikes: Vec<bool> = (0..5).map(|_| f.strike(0x104, 0, None).is_some()).collect();
         assert_eq!(strikes, [false, true, true, false, false]);
-        assert!(f.strike(0x105, 0).is_none());
+        assert!(f.strike(0x105, 0, None).is_none());
         assert_eq!(f.list[0].hits, 2);
+    }
+
+    #[test]
+    fn one_register_of_many() {
+        let mut f = Faults::default();
+        f.add(Fault {
+            register: Some(0x9040),
+            ..fault(None, 0, None, Action::Never)
+        });
+        assert_eq!(f.strike(0x805, 0, None), None);
+        assert_eq!(f.strike(0x805, 0, Some(0x9041)), None);
+        assert_eq!(f.strike(0x805, 0, Some(0x9040)), Some(Action::Never));
     }
 
     #[test]
@@ -220,9 +240,9 @@ mod tests {
         let mut f = Faults::default();
         f.add(fault(Some(1), 0, Some(1), Action::Hold));
         f.add(fault(None, 0, None, Action::Never));
-        assert_eq!(f.strike(1, 0), Some(Action::Hold));
-        assert_eq!(f.strike(1, 0), Some(Action::Never));
+        assert_eq!(f.strike(1, 0, None), Some(Action::Hold));
+        assert_eq!(f.strike(1, 0, None), Some(Action::Never));
         f.clear();
-        assert_eq!(f.strike(1, 0), None);
+        assert_eq!(f.strike(1, 0, None), None);
     }
 }

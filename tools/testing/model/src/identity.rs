@@ -6,6 +6,8 @@ use anyhow::bail;
 use anyhow::Result;
 use serde::Serialize;
 
+use crate::bar;
+
 /// PCI vendor id of NVIDIA/Mellanox.
 pub const VENDOR: u16 = 0x15b3;
 
@@ -29,6 +31,12 @@ pub struct Identity {
     pub device_id: u16,
     /// A virtual function.
     pub vf: bool,
+    /// A virtual function as a guest finds it that has enabled it: it has no ids of its own.
+    pub behind_pf: bool,
+    /// How many virtual functions it can have.
+    pub total_vfs: u16,
+    /// PCI device id of its virtual functions.
+    pub vf_device_id: u16,
     /// Link layer.
     pub port_type: PortType,
     /// Firmware version: major, minor, subminor.
@@ -84,10 +92,24 @@ impl Identity {
             name: format!("{name}{}", if vf { " VF" } else { "" }),
             device_id: if vf { *vf_id } else { *pf },
             vf,
+            behind_pf: false,
+            total_vfs: 0,
+            vf_device_id: *vf_id,
             port_type,
             firmware: (*major, 43, 1000),
             hw_id: 0x200 | u32::from(pf & 0xff),
         })
+    }
+}
+
+impl Identity {
+    /// Bytes of BAR 0.
+    pub fn bar_size(&self) -> u64 {
+        if self.behind_pf {
+            bar::VF_SIZE
+        } else {
+            bar::SIZE
+        }
     }
 }
 

@@ -13,7 +13,8 @@
 //! - [`device`]: the state of the function and its resets.
 //! - [`link`], [`health`], [`stale`]: silence, death of the firmware, what a driver left behind.
 //! - [`cmdif`]: the command interface; [`commands`]: what the commands do.
-//! - [`caps`], [`pages`], [`eq`]: what the commands work on.
+//! - [`caps`], [`pages`], [`eq`], [`mkey`], [`users`]: what the commands work on.
+//! - [`tracer`]: what firmware says about itself.
 //! - [`ifc`]: field layouts from the kernel's `mlx5_ifc.h`.
 //! - [`run`]: the loop that all of it runs in.
 
@@ -30,9 +31,12 @@ pub mod health;
 pub mod identity;
 pub mod ifc;
 pub mod link;
+pub mod mkey;
 pub mod pages;
 pub mod pci;
 pub mod run;
 pub mod stale;
 pub mod timers;
+pub mod tracer;
+pub mod users;
 pub mod vfio_user;

@@ -21,6 +21,8 @@ pub struct Outage {
     pub config: bool,
     /// For how long; `None` is until told.
     pub length: Option<Duration>,
+    /// For so many reads of configuration space at most; `None` is no limit.
+    pub reads: Option<u32>,
     /// The function has been reset when it comes back, and is initializing for this long.
     pub reset: Option<Duration>,
 }
@@ -68,6 +70,17 @@ impl Device {
         info!("silent: {outage:?}");
         let until = outage.length.map(|length| Instant::now() + length);
         self.link = Link::Silent(outage, until);
+    }
+
+    /// Configuration space is read while it is silent: the device comes back when there were enough.
+    pub(crate) fn read_in_vain(&mut self) {
+        if let Link::Silent(outage, _) = &mut self.link {
+            match &mut outage.reads {
+                Some(0 | 1) => self.come_back(),
+                Some(left) => *left -= 1,
+                None => {}
+            }
+        }
     }
 
     /// Ends an outage, if there is one.

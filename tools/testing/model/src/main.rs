@@ -38,6 +38,14 @@ struct Args {
     #[arg(long)]
     vf: bool,
 
+    /// Be a virtual function whose PF is in the same guest: without ids in configuration space.
+    #[arg(long)]
+    behind_pf: bool,
+
+    /// Have an SR-IOV capability for so many virtual functions.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with_all = ["vf", "behind_pf"])]
+    vfs: u16,
+
     /// Start as if a driver that never said goodbye had given this many pages.
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(..=i64::from(stale::MAX_PAGES)))]
     stale: Option<u32>,
@@ -50,7 +58,12 @@ struct Args {
 fn main() -> Result<()> {
     let args = Args::parse();
     env_logger::Builder::new().filter_level(args.log).init();
-    let identity = Identity::new(&args.device, args.port_type, args.vf)?;
+    let vf = args.vf || args.behind_pf;
+    let identity = Identity {
+        behind_pf: args.behind_pf,
+        total_vfs: args.vfs,
+        ..Identity::new(&args.device, args.port_type, vf)?
+    };
     log::info!("{} [15b3:{:04x}]", identity.name, identity.device_id);
     let mut device = Device::new(identity);
     if let Some(pages) = args.stale {

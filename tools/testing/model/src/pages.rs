@@ -13,7 +13,7 @@ use crate::vfio_user::dma::Memory;
 /// Bytes of a page, whatever the page size of the host.
 pub const SIZE: usize = 4096;
 
-/// How many pages QUERY_PAGES asks for.
+/// How many pages the device asks for, and gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// op_mod 1: before capabilities.
@@ -22,6 +22,10 @@ pub struct Wanted {
     pub init: i32,
     /// op_mod 3: at run time.
     pub regular: i32,
+    /// For a virtual function, by event, when it is enabled.
+    pub vf: u16,
+    /// How many go back at most by one command.
+    pub returned: u32,
 }
 
 impl Default for Wanted {
@@ -31,6 +35,8 @@ impl Default for Wanted {
             boot: 320,
             init: 914,
             regular: 0,
+            vf: 24,
+            returned: u32::MAX,
         }
     }
 }

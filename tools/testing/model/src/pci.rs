@@ -4,10 +4,17 @@
 //!
 //! One physical or virtual function: type 0 header, 64-bit prefetchable BAR 0,
 //! power management, PCI Express with function level reset, MSI-X, and advanced
-//! error reporting in the extended space. Offsets and bits: PCI Express Base
-//! Specification (names as in the kernel's `pci_regs.h`). Registers are
-//! little-endian.
+//! error reporting and SR-IOV in the extended space. Offsets and bits: PCI
+//! Express Base Specification (names as in the kernel's `pci_regs.h`). Registers
+//! are little-endian.
+//!
+//! QEMU hides an SR-IOV capability from its guest, and does not take a device
+//! without ids, as virtual functions are. It looks at all of the space at once,
+//! before the guest starts, and passes what the guest reads later word by word: so
+//! the capability has another name in a long read, and a virtual function has ids
+//! there.
 
+use crate::bar;
 use crate::identity::Identity;
 use crate::identity::PortType;
 use crate::identity::VENDOR;
@@ -34,6 +41,18 @@ const EXP_DEVCTL: usize = CAP_EXP + 0x08;
 const DEVCTL_FLR: u16 = 1 << 15;
 const CAP_MSIX: usize = 0x9c;
 const EXT_AER: usize = 0x100;
+const EXT_SRIOV: usize = 0x140;
+const SRIOV_CONTROL: usize = EXT_SRIOV + 0x08;
+const SRIOV_VF_ENABLE: u16 = 1 << 0;
+const SRIOV_NUM_VFS: usize = EXT_SRIOV + 0x10;
+
+/// Capability ids.
+const ID_SRIOV: u16 = 0x0010;
+/// Device serial number: what SR-IOV is called in a long read.
+const ID_DISGUISE: u16 = 0x0003;
+
+/// The longest read that a guest makes.
+const WORD: usize = 8;
 
 /// What a write to the configuration space asks the device to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +68,8 @@ pub enum Effect {
 /// The configuration space.
 #[derive(Clone, Debug)]
 pub struct Config {
+    behind_pf: bool,
+    total_vfs: u16,
     bytes: Box<[u8; SIZE]>,
     /// Bits that a write changes.
     writable: Box<[u8; SIZE]>,
@@ -58,19 +79,24 @@ pub struct Config {
 }
 
 impl Config {
-    /// Configuration space of `identity` with a BAR 0 of `bar_size` bytes (a power of two).
-    pub fn new(identity: &Identity, bar_size: u64) -> Self {
+    /// Configuration space of `identity`.
+    pub fn new(identity: &Identity) -> Self {
         let mut c = Self {
+            behind_pf: identity.behind_pf,
+            total_vfs: identity.total_vfs,
             bytes: Box::new([0; SIZE]),
             writable: Box::new([0; SIZE]),
             clear: Box::new([0; SIZE]),
             initial: Box::new([0; SIZE]),
         };
-        c.header(identity, bar_size);
+        c.header(identity, identity.bar_size());
         c.power_management();
         c.express(identity);
         c.msix();
         c.error_reporting();
+        if identity.total_vfs != 0 {
+            c.sriov(identity);
+        }
         c.initial = c.bytes.clone();
         c
     }
@@ -151,6 +177,29 @@ impl Config {
         self.put32(CAP_MSIX + 8, MSIX_PBA, 0);
     }
 
+    fn sriov(&mut self, identity: &Identity) {
+        // After error reporting, version 1, last of the list.
+        self.put16(EXT_AER + 0x02, 2 | (EXT_SRIOV as u16) << 4, 0);
+        self.put32(EXT_SRIOV, u32::from(ID_SRIOV) | 1 << 16, 0);
+        // VF enable, memory space enable, ARI.
+        self.put16(SRIOV_CONTROL, 0, 0x0019);
+        // Initial, total.
+        self.put16(EXT_SRIOV + 0x0c, identity.total_vfs, 0);
+        self.put16(EXT_SRIOV + 0x0e, identity.total_vfs, 0);
+        self.put16(SRIOV_NUM_VFS, 0, 0xffff);
+        // Offset and stride: the functions after this one.
+        self.put16(EXT_SRIOV + 0x14, 1, 0);
+        self.put16(EXT_SRIOV + 0x16, 1, 0);
+        self.put16(EXT_SRIOV + 0x1a, identity.vf_device_id, 0);
+        // Page sizes: 4 KiB to 4 MiB; 4 KiB.
+        self.put32(EXT_SRIOV + 0x1c, 0x553, 0);
+        self.put32(EXT_SRIOV + 0x20, 1, 0x553);
+        // 64-bit, prefetchable.
+        let mask = !(bar::VF_SIZE - 1);
+        self.put32(EXT_SRIOV + 0x24, 0xc, mask as u32 & !0xf);
+        self.put32(EXT_SRIOV + 0x28, 0, (mask >> 32) as u32);
+    }
+
     fn error_reporting(&mut self) {
         // Version 2, last of the list.
         self.put32(EXT_AER, 0x0001 | 2 << 16, 0);
@@ -166,6 +215,36 @@ impl Config {
     pub fn read(&self, offset: usize, data: &mut [u8]) {
         for (i, byte) in data.iter_mut().enumerate() {
             *byte = self.bytes.get(offset + i).copied().unwrap_or(0);
+        }
+        if data.len() > WORD {
+            if self.total_vfs != 0 {
+                overlay(data, offset, EXT_SRIOV, &ID_DISGUISE.to_le_bytes());
+            }
+        } else if self.behind_pf {
+            overlay(data, offset, 0, &[0xff; 4]);
+        }
+    }
+
+    /// Changes a register, read-only or not.
+    ///
+    /// # Errors
+    ///
+    /// When `at` is odd, or outside of the space.
+    pub fn set(&mut self, at: usize, value: u16) -> Result<(), String> {
+        let place = self.bytes.get_mut(at..).and_then(|b| b.get_mut(..2));
+        let place = place
+            .filter(|_| at % 2 == 0)
+            .ok_or_else(|| format!("no 16-bit register at {at:#x}"))?;
+        place.copy_from_slice(&value.to_le_bytes());
+        Ok(())
+    }
+
+    /// How many virtual functions are enabled.
+    pub fn num_vfs(&self) -> u16 {
+        if self.total_vfs != 0 && self.get16(SRIOV_CONTROL) & SRIOV_VF_ENABLE != 0 {
+            self.get16(SRIOV_NUM_VFS)
+        } else {
+            0
         }
     }
 
@@ -203,13 +282,22 @@ impl Config {
     }
 }
 
+/// Puts `bytes` of offset `at` over `data`, which was read from `offset`.
+fn overlay(data: &mut [u8], offset: usize, at: usize, bytes: &[u8]) {
+    for (place, byte) in (at..).zip(bytes) {
+        if let Some(target) = place.checked_sub(offset).and_then(|i| data.get_mut(i)) {
+            *target = *byte;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn config() -> Config {
         let identity = Identity::new("cx7", PortType::Ib, false).expect("cx7");
-        Config::new(&identity, 32 << 20)
+        Config::new(&identity)
     }
 
     fn read32(c: &Config, at: usize) -> u32 {
@@ -224,7 +312,7 @@ mod tests {
         assert_eq!(read32(&c, 0x00), 0x1021_15b3);
         assert_eq!(read32(&c, 0x08) >> 16, 0x0207);
         let eth = Identity::new("cx7", PortType::Eth, true).expect("cx7");
-        let c = Config::new(&eth, 32 << 20);
+        let c = Config::new(&eth);
         assert_eq!(read32(&c, 0x00), 0x101e_15b3);
         assert_eq!(read32(&c, 0x08) >> 16, 0x0200);
     }
@@ -248,6 +336,51 @@ mod tests {
         c.write(0x10, &[0xff; 8]);
         assert_eq!(read32(&c, 0x10), !((32u32 << 20) - 1) | 0xc);
         assert_eq!(read32(&c, 0x14), u32::MAX);
+    }
+
+    #[test]
+    fn sriov_is_for_the_guest() {
+        let identity = Identity {
+            total_vfs: 4,
+            ..Identity::new("cx7", PortType::Ib, false).expect("cx7")
+        };
+        let mut c = Config::new(&identity);
+        assert_eq!(read32(&c, 0x100), 0x1402_0001);
+        assert_eq!(read32(&c, EXT_SRIOV), 0x0001_0010);
+        let mut all = [0; SIZE];
+        c.read(0, &mut all);
+        assert_eq!(all[EXT_SRIOV..EXT_SRIOV + 4], 0x0001_0003_u32.to_le_bytes());
+        assert_eq!(read32(&c, EXT_SRIOV + 0x0c), 0x0004_0004);
+        assert_eq!(read32(&c, EXT_SRIOV + 0x18) >> 16, 0x101e);
+        assert_eq!(c.set(EXT_SRIOV + 0x0c, 1), Ok(()));
+        assert_eq!(read32(&c, EXT_SRIOV + 0x0c), 0x0004_0001);
+        assert!(c.set(1, 0).is_err() && c.set(SIZE, 0).is_err());
+        c.write(EXT_SRIOV + 0x24, &[0xff; 8]);
+        assert_eq!(read32(&c, EXT_SRIOV + 0x24), !((4u32 << 20) - 1) | 0xc);
+        c.write(SRIOV_NUM_VFS, &[3, 0]);
+        assert_eq!(c.num_vfs(), 0);
+        c.write(SRIOV_CONTROL, &[0x09, 0]);
+        assert_eq!(c.num_vfs(), 3);
+        c.reset();
+        assert_eq!(c.num_vfs(), 0);
+        assert_eq!(config().num_vfs(), 0);
+    }
+
+    #[test]
+    fn virtual_functions_have_no_ids() {
+        let identity = Identity {
+            behind_pf: true,
+            ..Identity::new("cx7", PortType::Ib, true).expect("cx7")
+        };
+        let c = Config::new(&identity);
+        assert_eq!(read32(&c, 0), u32::MAX);
+        let mut word = [0; 2];
+        c.read(2, &mut word);
+        assert_eq!(word, [0xff; 2]);
+        assert_eq!(read32(&c, 8) >> 16, 0x0207);
+        let mut all = [0; SIZE];
+        c.read(0, &mut all);
+        assert_eq!(all[..4], 0x101e_15b3_u32.to_le_bytes());
     }
 
     #[test]

@@ -12,21 +12,6 @@ use mlx5_model::cmdif::Mode;
 use mlx5_model::device::State;
 use mlx5_model::ifc;
 
-/// Names of the rules broken since the last look.
-fn broken(model: &Model) -> Vec<String> {
-    let list = model
-        .control()
-        .violations(true)
-        .expect("violations")
-        .violations;
-    list.into_iter().map(|v| v.rule).collect()
-}
-
-fn assert_broken(model: &Model, rules: &[Rule]) {
-    let names: Vec<&str> = rules.iter().map(|r| r.name()).collect();
-    assert_eq!(broken(model), names);
-}
-
 fn status(driver: &mut Driver, input: &Input) -> u8 {
     driver.exec(input, 8192).status()
 }
@@ -171,7 +156,7 @@ fn registers() {
         1
     );
     // Registers that are not there, and writes to those that cannot be written.
-    assert_eq!(d.exec(&access(0x9040, 1, &[0; 128]), 16 + 128).status(), 3);
+    assert_eq!(d.exec(&access(0x9001, 1, &[0; 128]), 16 + 128).status(), 3);
     assert_eq!(d.exec(&access(0xc00e, 0, &[0; 64]), 16 + 64).status(), 3);
     assert_broken(&model, &[]);
     assert_eq!(d.exec(&access(0xc00e, 1, &[0; 8]), 16 + 8).status(), 3);
@@ -717,4 +702,160 @@ fn other_identities() {
         assert_eq!(u16::from_le_bytes([c[2], c[3]]), id);
         assert_eq!(u16::from_le_bytes([c[10], c[11]]), class);
     }
+}
+
+#[test]
+fn user_contexts() {
+    let model = Model::start();
+    let mut control = model.control();
+    let mut d = Driver::attach(&model);
+    d.init();
+    let open = Input::new("CREATE_UCTX", "create_uctx", 0);
+    let uid = |d: &mut Driver, input: &Input| {
+        d.ok(input, "create_uctx")
+            .get(field!("create_uctx_out", "uid"))
+    };
+    let cap = field!("create_uctx_in", "uctx.cap");
+    let (a, b) = (
+        uid(&mut d, &open),
+        uid(&mut d, &open.clone().with(cap, 0b11)),
+    );
+    assert!(a != 0 && b != 0 && a != b && a != 0xffff && b != 0xffff);
+    assert_eq!(status(&mut d, &open.clone().with(cap, 0b100)), 0x3);
+    assert_broken(&model, &[Rule::Parameter]);
+
+    // What a user makes is its own; the kernel may name it too.
+    let alloc = Input::new("ALLOC_PD", "alloc_pd", 0);
+    let place = field!("alloc_pd_in", "uid");
+    let pd = |d: &mut Driver, uid| {
+        d.ok(&alloc.clone().with(place, uid), "alloc_pd")
+            .get(field!("alloc_pd_out", "pd"))
+    };
+    let dealloc = |uid, pd| {
+        Input::new("DEALLOC_PD", "dealloc_pd", 0)
+            .with(field!("dealloc_pd_in", "uid"), uid)
+            .with(field!("dealloc_pd_in", "pd"), pd)
+    };
+    let (of_a, of_kernel) = (pd(&mut d, a), pd(&mut d, 0));
+    for (uid, pd) in [(b, of_a), (a, of_kernel)] {
+        assert_eq!(status(&mut d, &dealloc(uid, pd)), 0x5, "{uid} {pd}");
+        assert_broken(&model, &[Rule::User]);
+    }
+    // Nobody.
+    assert_eq!(status(&mut d, &alloc.clone().with(place, 77)), 0x3);
+    assert_broken(&model, &[Rule::User]);
+    // Where a uid means nothing it does no harm, if it is one.
+    let query = Input::new("QUERY_ADAPTER", "query_adapter", 0);
+    assert_eq!(status(&mut d, &query.clone().with(place, a)), 0);
+    assert_broken(&model, &[]);
+    assert_eq!(status(&mut d, &query.with(place, 77)), 0x3);
+    assert_broken(&model, &[Rule::User]);
+
+    let close = |uid| {
+        Input::new("DESTROY_UCTX", "destroy_uctx", 0).with(field!("destroy_uctx_in", "uid"), uid)
+    };
+    assert_eq!(status(&mut d, &close(a)), 0x6, "a has a PD");
+    assert_broken(&model, &[Rule::ObjectsLeft]);
+    d.ok(&dealloc(a, of_a), "dealloc_pd");
+    d.ok(&dealloc(0, of_kernel), "dealloc_pd");
+    d.ok(&close(a), "destroy_uctx");
+    assert_eq!(status(&mut d, &close(a)), 0x5, "twice");
+    assert_broken(&model, &[Rule::User]);
+    assert_eq!(control.status().expect("status").users, [b as u16]);
+    assert_eq!(status(&mut d, &alloc.clone().with(place, a)), 0x3);
+    assert_broken(&model, &[Rule::User]);
+
+    // Two left, of which one is taken.
+    control
+        .run("cap page=general field=log_max_uctx cur=1 max=8")
+        .expect("cap");
+    assert_eq!(status(&mut d, &open), 0, "uid 1 is free again");
+    assert_eq!(status(&mut d, &open), 0xf);
+    control
+        .run("cap page=general field=log_max_uctx cur=0 max=8")
+        .expect("cap");
+    assert_eq!(status(&mut d, &open), 0x2);
+    assert_broken(&model, &[Rule::Opcode]);
+    d.down();
+    assert_broken(&model, &[Rule::ObjectsLeft]);
+}
+
+#[test]
+fn virtual_functions() {
+    let model = Model::with(&["--vfs", "2"]);
+    let mut control = model.control();
+    control.run("pages boot=3 init=2 vf=4").expect("pages");
+    let mut d = Driver::attach(&model);
+    let enable = |id| {
+        Input::new("ENABLE_HCA", "enable_hca", 0).with(field!("enable_hca_in", "function_id"), id)
+    };
+    let disable = |id| {
+        Input::new("DISABLE_HCA", "disable_hca", 0)
+            .with(field!("disable_hca_in", "function_id"), id)
+    };
+    assert_eq!(status(&mut d, &enable(1)), 0x4, "the PF does not run");
+    assert_broken(&model, &[Rule::Order]);
+    d.init();
+    let uar = d.alloc_uar();
+    let mut pages = d.create_eq(8, uar, 0, 1 << 0x0b);
+    let give = |id, pages: &[u64]| {
+        Driver::give_input(pages).with(field!("manage_pages_in", "function_id"), id)
+    };
+    let request = |d: &mut Driver, pages: &mut DriverEq| {
+        let eqe = d.poll_eq(pages)?;
+        d.doorbell(pages, true);
+        let id = u16::from_be_bytes([eqe[0x22], eqe[0x23]]);
+        let n = i32::from_be_bytes([eqe[0x24], eqe[0x25], eqe[0x26], eqe[0x27]]);
+        Some((eqe[0x20] & 0x40 != 0, id, n))
+    };
+
+    // It asks for pages, and gives them back.
+    d.ok(&enable(1), "enable_hca");
+    d.ok(&enable(2), "enable_hca");
+    assert_eq!(control.status().expect("status").vfs, [1, 2]);
+    assert_eq!(request(&mut d, &mut pages), Some((false, 1, 4)));
+    assert_eq!(request(&mut d, &mut pages), Some((false, 2, 4)));
+    let list: Vec<u64> = (0..4).map(|_| d.ram.alloc(4096)).collect();
+    assert_eq!(d.exec(&give(1, &list), 16).status(), 0);
+    d.ok(&disable(1), "disable_hca");
+    assert_eq!(request(&mut d, &mut pages), Some((false, 1, -4)));
+    let take = Input::new("MANAGE_PAGES", "manage_pages", 2)
+        .with(field!("manage_pages_in", "function_id"), 1)
+        .with(field!("manage_pages_in", "input_num_entries"), 4);
+    let taken = d.exec(&take, 16 + 8 * 4);
+    assert_eq!(
+        taken.get(field!("manage_pages_out", "output_num_entries")),
+        4
+    );
+    // Nothing was given to this one, and what comes now is too late.
+    d.ok(&disable(2), "disable_hca");
+    assert_eq!(request(&mut d, &mut pages), None);
+    assert_eq!(d.exec(&give(2, &list), 16).status(), 0x9);
+    assert_broken(&model, &[]);
+
+    // All at once, if the driver can do that.
+    control
+        .run("cap page=general field=release_all_pages cur=1")
+        .expect("cap");
+    d.ok(&enable(1), "enable_hca");
+    assert_eq!(request(&mut d, &mut pages), Some((false, 1, 4)));
+    assert_eq!(d.exec(&give(1, &list), 16).status(), 0);
+    d.ok(&disable(1), "disable_hca");
+    assert_eq!(request(&mut d, &mut pages), Some((true, 1, -4)));
+    let s = control.status().expect("status");
+    assert_eq!((s.pages.given, s.vfs.len()), (5, 0));
+    assert_broken(&model, &[]);
+
+    // Twice, not at all, not there, left over.
+    assert_eq!(status(&mut d, &disable(1)), 0x9);
+    assert_broken(&model, &[Rule::Order]);
+    d.ok(&enable(1), "enable_hca");
+    assert_eq!(status(&mut d, &enable(1)), 0x9);
+    assert_broken(&model, &[Rule::Order]);
+    assert_eq!(status(&mut d, &enable(3)), 0x3);
+    assert_broken(&model, &[Rule::UnknownObject]);
+    d.destroy_eq(pages.eqn);
+    d.dealloc_uar(uar);
+    d.down();
+    assert_broken(&model, &[Rule::ObjectsLeft]);
 }

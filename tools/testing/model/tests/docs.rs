@@ -20,7 +20,7 @@ fn rules_syndromes_and_pages_are_in_the_docs() {
             rule.name()
         );
     }
-    for n in Syndrome::Opcode as u32..=Syndrome::Address as u32 {
+    for n in Syndrome::Opcode as u32..=Syndrome::TraceOwner as u32 {
         assert!(DOCS.contains(&format!("| {n:#x} |")), "{n:#x}");
     }
     for kind in KINDS {

@@ -511,3 +511,33 @@ fn accesses_are_counted_by_area() {
         (1, 1, 1, 2)
     );
 }
+
+#[test]
+fn silent_for_so_many_looks() {
+    let (_model, mut control, mut d) = bench();
+    assert!(control.run("ones on reads=3").is_err(), "without config=1");
+    control.run("ones on config=1 reads=3").expect("ones");
+    for look in 0..3 {
+        assert_eq!(status(&mut control).link, "ones", "{look}");
+        assert_eq!(id(&mut d), ONES, "{look}");
+    }
+    assert_eq!(id(&mut d), 0x1021_15b3);
+    let s = status(&mut control);
+    assert_eq!((s.link.as_str(), s.bus_master), ("up", true));
+    assert_eq!(s.state, State::Initialized);
+}
+
+#[test]
+fn deaf() {
+    let (_model, mut control, mut d) = bench();
+    control.run("deaf on").expect("deaf");
+    let lost = status(&mut control).accesses.lost;
+    d.vfu.master(false);
+    let s = status(&mut control);
+    assert!(s.bus_master && s.accesses.lost > lost);
+    assert_eq!(id(&mut d), 0x1021_15b3, "it can be read");
+    control.run("deaf off").expect("deaf");
+    d.vfu.master(false);
+    assert!(!status(&mut control).bus_master);
+    assert_broken(&mut control, &[]);
+}

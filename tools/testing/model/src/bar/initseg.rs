@@ -33,9 +33,18 @@ const FW_RESET_SUPPORTED: Bits = Bits {
     offset: INITIALIZING as u32 * 8 + 1,
     ..field!("initial_seg", "initializing")
 };
-const HEALTH: usize = field!("initial_seg", "health_buffer").byte();
-const HEALTH_SIZE: usize = ifc::size_of("health_buffer");
-const COUNTER: usize = field!("initial_seg", "health_syndrome").byte();
+/// The health buffer.
+pub const HEALTH: usize = field!("initial_seg", "health_buffer").byte();
+/// Bytes of the health buffer.
+pub const HEALTH_SIZE: usize = ifc::size_of("health_buffer");
+/// Syndrome and counter.
+pub const COUNTER: usize = field!("initial_seg", "health_syndrome").byte();
+/// In the health buffer, not in the header: `assert_var[0..6]` and `crr` (hardware.md 1.1).
+const ASSERT_VARS: usize = 6;
+const CRR: Bits = Bits {
+    offset: 0x38 * 8 + 1,
+    ..field!("health_buffer", "rfr")
+};
 /// Not in the header: command timeout, initialization timeout, clocks (hardware.md).
 const CMD_EXEC_TO: usize = 0xff8;
 const CMD_Q_INIT_TO: usize = 0xffc;
@@ -79,6 +88,7 @@ pub struct Counter {
     value: u32,
     /// When it had the value; `None` if it stands still.
     since: Option<Instant>,
+    period: Duration,
 }
 
 /// Largest value of the health counter.
@@ -88,9 +98,24 @@ impl Counter {
     /// Value at `now`.
     pub fn value(&self, now: Instant) -> u32 {
         let ticks = self.since.map_or(0, |t| {
-            now.saturating_duration_since(t).as_millis() / HEALTH_PERIOD.as_millis()
+            now.saturating_duration_since(t).as_millis() / self.period.as_millis()
         });
         self.value.wrapping_add(ticks as u32) & COUNTER_MAX
+    }
+
+    /// How often it moves.
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Moves so often from now on, once it runs: at least a millisecond.
+    pub fn set_period(&mut self, period: Duration, now: Instant) {
+        let running = self.is_running();
+        self.stop(now);
+        self.period = period.max(Duration::from_millis(1));
+        if running {
+            self.run(now);
+        }
     }
 
     /// Whether it moves.
@@ -203,7 +228,8 @@ impl InitSegment {
                 cmd_q_init_to: milliseconds(2_000),
                 // Full driver and disabled.
                 nic_interface_supported: 0x3,
-                fw_reset_supported: 0,
+                // Firmware is that of all functions: only a physical one may reset it.
+                fw_reset_supported: (!identity.vf).into(),
                 embedded_cpu: 0,
                 health_syndrome: 0,
             },
@@ -215,6 +241,7 @@ impl InitSegment {
             counter: Counter {
                 value: 0,
                 since: Some(now),
+                period: HEALTH_PERIOD,
             },
             initializing: Initializing::Done,
             started: now,
@@ -232,6 +259,26 @@ impl InitSegment {
     /// Changes a field of the health buffer.
     pub fn set_health(&mut self, bits: Bits, value: u64) {
         ifc::set(&mut self.health, bits, value);
+    }
+
+    /// Changes `assert_var[index]`.
+    pub fn set_assert_var(&mut self, index: usize, value: u32) {
+        if let Some(var) = self.health.chunks_exact_mut(4).take(ASSERT_VARS).nth(index) {
+            var.copy_from_slice(&value.to_be_bytes());
+        }
+    }
+
+    /// Clears the health buffer, but for what is no report.
+    pub fn clear_health(&mut self) {
+        let kept = [
+            field!("health_buffer", "fw_version"),
+            field!("health_buffer", "hw_id"),
+        ]
+        .map(|bits| (bits, self.health(bits)));
+        self.health.fill(0);
+        for (bits, value) in kept {
+            self.set_health(bits, value);
+        }
     }
 
     /// A field of the health buffer.
@@ -370,6 +417,20 @@ impl InitSegment {
             "fw_reset_supported" => fit(&mut r.fw_reset_supported, name, value),
             "embedded_cpu" => fit(&mut r.embedded_cpu, name, value),
             "health_syndrome" => fit(&mut r.health_syndrome, name, value),
+            "crr" if value <= 1 => {
+                ifc::set(&mut self.health, CRR, value);
+                Ok(())
+            }
+            var if var.starts_with("assert_var") => {
+                let index = var["assert_var".len()..].parse().ok();
+                let index = index.filter(|i| *i < ASSERT_VARS).ok_or(format!(
+                    "no register {name:?}; there are assert_var0 to assert_var5"
+                ))?;
+                let mut word = 0;
+                fit(&mut word, name, value)?;
+                self.set_assert_var(index, word);
+                Ok(())
+            }
             _ => match ifc::try_locate("health_buffer", name) {
                 Some(bits) if value <= ifc::max_value(bits) => {
                     ifc::set(&mut self.health, bits, value);
@@ -380,7 +441,8 @@ impl InitSegment {
                     "no register {name:?}; there are fw_rev_major, fw_rev_minor, \
                      fw_rev_subminor, cmd_interface_rev, log_cmdq_size, log_cmdq_stride, \
                      cmd_exec_to, cmd_q_init_to, nic_interface_supported, \
-                     fw_reset_supported, embedded_cpu, health_syndrome and the fields of health_buffer"
+                     fw_reset_supported, embedded_cpu, health_syndrome, crr, assert_var0 to \
+                     assert_var5 and the fields of health_buffer"
                 )),
             },
         }
@@ -411,7 +473,7 @@ mod tests {
         s.cmdq_l = 0x1234_5000;
         s.nic_interface = 7;
         assert_eq!(word(&s, 0x14, now), 0x1234_5756);
-        assert_eq!(word(&s, 0x1fc, now), 0x3 << 24);
+        assert_eq!(word(&s, 0x1fc, now), 1 << 30 | 0x3 << 24);
         s.initializing = Initializing::Until(now + HEALTH_PERIOD);
         assert_eq!(word(&s, 0x1fc, now) >> 31, 1);
         assert_eq!(word(&s, 0x1fc, now + HEALTH_PERIOD) >> 31, 0);

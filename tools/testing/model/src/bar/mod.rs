@@ -10,15 +10,16 @@ pub mod initseg;
 /// Bytes of BAR 0, as on a real adapter.
 pub const SIZE: u64 = 32 << 20;
 
+/// Bytes of the BAR of a virtual function whose PF is there too: all of them have to fit in one
+/// window.
+pub const VF_SIZE: u64 = 4 << 20;
+
 /// Bytes of a UAR page.
 pub const UAR_SIZE: u64 = 4096;
 
 /// First UAR that ALLOC_UAR hands out: the pages before it hold the initialization segment and
 /// the MSI-X table.
 pub const FIRST_UAR: u32 = 16;
-
-/// Number of UAR pages, the unusable first ones included.
-pub const UARS: u32 = (SIZE / UAR_SIZE) as u32;
 
 /// Offset in a UAR: EQ consumer index, and arm.
 pub const EQ_ARM: u64 = 0x40;

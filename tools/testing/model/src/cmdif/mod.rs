@@ -44,6 +44,17 @@ pub const SLOTS: usize = 32;
 /// Commands that the log keeps.
 const LOG: usize = 1 << 16;
 
+/// Commands without which objects stay.
+const DESTROYERS: [u16; 7] = [
+    crate::commands::opcode("DEALLOC_PD"),
+    crate::commands::opcode("DEALLOC_TRANSPORT_DOMAIN"),
+    crate::commands::opcode("DEALLOC_UAR"),
+    crate::commands::opcode("DESTROY_EQ"),
+    crate::commands::opcode("DESTROY_MKEY"),
+    crate::commands::opcode("DESTROY_UCTX"),
+    crate::commands::opcode("DISABLE_HCA"),
+];
+
 /// A command as it arrived.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -57,6 +68,15 @@ pub struct Request {
     pub input: Vec<u8>,
     /// Bytes of output that software has room for.
     pub out_len: usize,
+}
+
+impl Request {
+    /// The register that ACCESS_REG is for.
+    fn register(&self) -> Option<u16> {
+        const ACCESS_REG: u16 = crate::commands::opcode("ACCESS_REG");
+        let bits = crate::field!("access_register_in", "register_id");
+        (self.opcode == ACCESS_REG).then(|| ifc::get(&self.input, bits) as u16)
+    }
 }
 
 /// How software learns that a command has completed.
@@ -343,9 +363,9 @@ impl Device {
             }
             return self.note_and_keep(slot, flight);
         }
-        flight.action = self
-            .faults
-            .strike(flight.request.opcode, flight.request.op_mod);
+        let request = &flight.request;
+        let register = request.register();
+        flight.action = self.faults.strike(request.opcode, request.op_mod, register);
         if let Some(action) = flight.action {
             let name = action.name();
             info!(
@@ -381,6 +401,10 @@ impl Device {
                 });
             }
             Some(Action::Never | Action::Hold) => return self.note_and_keep(slot, flight),
+            Some(Action::Stall) => {
+                self.seg.counter.stop(Instant::now());
+                return self.note_and_keep(slot, flight);
+            }
             Some(Action::Ones(outage)) => {
                 // It goes on when the device does.
                 self.answer_later(slot, flight, Duration::ZERO);
@@ -586,9 +610,7 @@ impl Device {
         if ifc::opcode("MANAGE_PAGES") == Some(request.opcode) {
             self.hca.pages_struck = true;
         }
-        if ifc::opcode("DESTROY_EQ") == Some(request.opcode)
-            || ifc::opcode("DEALLOC_UAR") == Some(request.opcode)
-        {
+        if DESTROYERS.contains(&request.opcode) {
             self.hca.objects_struck = true;
         }
     }

@@ -130,6 +130,12 @@ pub enum Syndrome {
     Capability = 0x6d_0013,
     /// An address cannot be reached.
     Address = 0x6d_0014,
+    /// No such user context, or the object is not this user's.
+    User = 0x6d_0015,
+    /// A trace buffer, or its mkey, is not as it must be.
+    TraceBuffer = 0x6d_0016,
+    /// The tracer belongs to somebody else, or to nobody.
+    TraceOwner = 0x6d_0017,
 }
 
 /// A failed command.

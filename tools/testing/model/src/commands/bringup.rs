@@ -27,36 +27,96 @@ mod profile {
     pub const FAST: u64 = 2;
 }
 
-/// The function of ENABLE_HCA and DISABLE_HCA: only the caller's own for now.
-fn own_function(device: &mut Device, embedded_cpu: u64, function: u64) -> Outcome {
+/// The function of ENABLE_HCA and DISABLE_HCA: the caller's own, 0, or one of its VFs, from 1 on.
+fn function(device: &mut Device, embedded_cpu: u64, function: u64) -> Result<u16, Failure> {
     let expected = u64::from(device.seg.registers.embedded_cpu);
-    if function != 0 || embedded_cpu != expected {
-        let what = format!(
-            "function_id {function:#x}, embedded_cpu_function {embedded_cpu}, \
-             expected 0 and {expected}"
-        );
-        device.checks.violate(Rule::UnknownObject, what);
-        return Err(Failure::parameter(Syndrome::Function));
+    let vfs = device.identity.total_vfs;
+    match u16::try_from(function) {
+        Ok(function) if function <= vfs && embedded_cpu == expected => Ok(function),
+        _ => {
+            let what = format!(
+                "function_id {function:#x}, embedded_cpu_function {embedded_cpu}, \
+                 expected 0 to {vfs} and {expected}"
+            );
+            device.checks.violate(Rule::UnknownObject, what);
+            Err(Failure::parameter(Syndrome::Function))
+        }
     }
-    Ok(())
+}
+
+/// Refuses a command that the state does not allow.
+fn in_state(device: &mut Device, what: &str, states: &[State]) -> Outcome {
+    let state = device.hca.state;
+    if states.contains(&state) {
+        return Ok(());
+    }
+    let detail = format!("{what} in state {state:?}, expected {states:?}");
+    device.checks.violate(Rule::Order, detail);
+    Err(Failure::new(Status::BAD_SYS_STATE_ERR, Syndrome::State))
+}
+
+/// A VF is enabled twice, or disabled without being enabled.
+fn vf_state(device: &mut Device, what: &str, function: u16) -> Failure {
+    let detail = format!(
+        "{what} of function {function}, enabled are {:?}",
+        device.hca.vfs
+    );
+    device.checks.violate(Rule::Order, detail);
+    Failure::new(Status::BAD_RES_STATE_ERR, Syndrome::Function)
 }
 
 pub fn enable_hca(device: &mut Device, request: &Request, _: &mut [u8]) -> Outcome {
-    own_function(
+    let function = function(
         device,
         input(request, field!("enable_hca_in", "embedded_cpu_function")),
         input(request, field!("enable_hca_in", "function_id")),
     )?;
-    device.hca.state = State::Enabled;
+    if function == 0 {
+        in_state(device, "ENABLE_HCA", &[State::Reset])?;
+        device.hca.state = State::Enabled;
+        return Ok(());
+    }
+    in_state(device, "ENABLE_HCA of a VF", &[State::Initialized])?;
+    if !device.hca.vfs.insert(function) {
+        return Err(vf_state(device, "ENABLE_HCA", function));
+    }
+    let wanted = device.wanted.vf.into();
+    if wanted != 0 {
+        // Without an EQ for it the function gets none.
+        device.request_pages(device.embedded_cpu(), function, wanted, false);
+    }
     Ok(())
 }
 
+/// The pages of a VF go back, in the way that the driver has negotiated.
+fn return_pages(device: &mut Device, function: u16) {
+    let ec = device.embedded_cpu();
+    let key = crate::pages::key(ec, function);
+    let pages = device.hca.pages.functions.get(&key);
+    let given = pages.map_or(0, |f| f.given()) as i32;
+    if given != 0 {
+        let all = device
+            .caps
+            .general(field!("cmd_hca_cap", "release_all_pages"));
+        device.request_pages(ec, function, -given, all != 0);
+    }
+}
+
 pub fn disable_hca(device: &mut Device, request: &Request, _: &mut [u8]) -> Outcome {
-    own_function(
+    let function = function(
         device,
         input(request, field!("disable_hca_in", "embedded_cpu_function")),
         input(request, field!("disable_hca_in", "function_id")),
     )?;
+    if function != 0 {
+        in_state(device, "DISABLE_HCA of a VF", &[State::Initialized])?;
+        if !device.hca.vfs.remove(&function) {
+            return Err(vf_state(device, "DISABLE_HCA", function));
+        }
+        return_pages(device, function);
+        return Ok(());
+    }
+    in_state(device, "DISABLE_HCA", &[State::Enabled, State::TornDown])?;
     let left = device.hca.pages.total();
     if left != 0 && !device.hca.pages_struck {
         device
@@ -140,6 +200,9 @@ pub fn teardown_hca(device: &mut Device, request: &Request, _: &mut [u8]) -> Out
                 ("UARs", hca.uars.len()),
                 ("PDs", hca.pds.len()),
                 ("transport domains", hca.transport_domains.len()),
+                ("mkeys", hca.mkeys.len()),
+                ("user contexts", hca.users.uids().count()),
+                ("virtual functions", hca.vfs.len()),
             ];
             let left: Vec<String> = left
                 .iter()
@@ -213,6 +276,10 @@ impl Device {
         self.hca.uars.clear();
         self.hca.pds.clear();
         self.hca.transport_domains.clear();
+        self.hca.mkeys.clear();
+        self.tracer.forget();
+        self.hca.users = Default::default();
+        self.hca.vfs.clear();
     }
 
     /// The function as before ENABLE_HCA. Commands under way stay.

@@ -98,6 +98,14 @@ pub fn manage(device: &mut Device, request: &Request, out: &mut [u8]) -> Outcome
 }
 
 fn give(device: &mut Device, request: &Request, key: u32, count: usize) -> Outcome {
+    let id = key as u16;
+    if (1..=device.identity.total_vfs).contains(&id) && !device.hca.vfs.contains(&id) {
+        // What it asked for while it was enabled comes too late, which is nobody's mistake.
+        if let Some(f) = device.hca.pages.functions.get_mut(&key) {
+            f.requested = 0;
+        }
+        return Err(Failure::new(Status::BAD_RES_STATE_ERR, Syndrome::Function));
+    }
     let at = field!("manage_pages_in", "pas").byte();
     let addresses = &request.input[at.min(request.input.len())..];
     if addresses.len() != count.saturating_mul(PA) {
@@ -160,6 +168,7 @@ fn take(device: &mut Device, key: u32, count: usize, out: &mut [u8]) -> Outcome 
         return Err(Failure::new(Status::BAD_OUTP_LEN_ERR, Syndrome::OutLength));
     }
     let initialized = device.hca.state == State::Initialized;
+    let returned = device.wanted.returned as usize;
     let f = device.hca.pages.functions.entry(key).or_default();
     // A running device only gives back what it has offered.
     let most = if initialized {
@@ -167,7 +176,7 @@ fn take(device: &mut Device, key: u32, count: usize, out: &mut [u8]) -> Outcome 
     } else {
         usize::MAX
     };
-    let taken = f.take(count.min(most));
+    let taken = f.take(count.min(most).min(returned));
     f.returning = (f.returning - taken.len() as i64).max(0);
     device.check_pages(&taken);
     for (place, page) in out[at..].chunks_exact_mut(PA).zip(&taken) {

@@ -8,8 +8,9 @@
 //! - `bringup` has enable, interface version, init, teardown, adapter, driver version.
 //! - `hca_cap` has capability pages.
 //! - `manage_pages` has firmware pages.
-//! - `objects` has UARs, EQs, PDs, transport domains.
-//! - `registers` has the registers of ACCESS_REG.
+//! - `mkeys` has memory keys.
+//! - `objects` has UARs, EQs, PDs, transport domains, user contexts.
+//! - `registers` has the registers of ACCESS_REG, `trace_registers` those of the tracer.
 //! - `vport` has port and vport contexts.
 
 use crate::checks::Rule;
@@ -24,12 +25,16 @@ use crate::ifc;
 use crate::ifc::Bits;
 use crate::ifc::Layout;
 use crate::pages;
+use crate::users;
+use crate::users::Object;
 
 mod bringup;
 mod hca_cap;
 mod manage_pages;
+mod mkeys;
 mod objects;
 mod registers;
+mod trace_registers;
 mod vport;
 
 /// Result of a command.
@@ -57,7 +62,8 @@ struct Command {
     run: Handler,
 }
 
-const fn opcode(name: &str) -> u16 {
+/// The opcode called `name` in the header.
+pub(crate) const fn opcode(name: &str) -> u16 {
     match ifc::opcode(name) {
         Some(opcode) => opcode,
         None => panic!("mlx5_ifc.h has no such opcode"),
@@ -89,16 +95,15 @@ macro_rules! commands {
 use OpMods::Any;
 use OpMods::Only;
 
-const RESET: &[State] = &[State::Reset];
+const RESET_OR_INITIALIZED: &[State] = &[State::Reset, State::Initialized];
 const ENABLED: &[State] = &[State::Enabled];
 const INITIALIZED: &[State] = &[State::Initialized];
 const ENABLED_OR_INITIALIZED: &[State] = &[State::Enabled, State::Initialized];
 const NOT_RESET: &[State] = &[State::Enabled, State::Initialized, State::TornDown];
-const ENABLED_OR_TORN_DOWN: &[State] = &[State::Enabled, State::TornDown];
 
 commands! {
-    "ENABLE_HCA" "enable_hca" RESET, false, Only(&[0]), bringup::enable_hca;
-    "DISABLE_HCA" "disable_hca" ENABLED_OR_TORN_DOWN, false, Only(&[0]), bringup::disable_hca;
+    "ENABLE_HCA" "enable_hca" RESET_OR_INITIALIZED, false, Only(&[0]), bringup::enable_hca;
+    "DISABLE_HCA" "disable_hca" NOT_RESET, false, Only(&[0]), bringup::disable_hca;
     "QUERY_ISSI" "query_issi" NOT_RESET, false, Only(&[0]), bringup::query_issi;
     "SET_ISSI" "set_issi" ENABLED, false, Only(&[0]), bringup::set_issi;
     "QUERY_PAGES" "query_pages" NOT_RESET, false, Only(&[1, 2, 3]), manage_pages::query;
@@ -118,8 +123,13 @@ commands! {
     "QUERY_EQ" "query_eq" INITIALIZED, true, Only(&[0]), objects::query_eq;
     "ALLOC_PD" "alloc_pd" INITIALIZED, true, Only(&[0]), objects::alloc_pd;
     "DEALLOC_PD" "dealloc_pd" INITIALIZED, true, Only(&[0]), objects::dealloc_pd;
+    "CREATE_MKEY" "create_mkey" INITIALIZED, true, Only(&[0]), mkeys::create;
+    "QUERY_MKEY" "query_mkey" INITIALIZED, true, Only(&[0]), mkeys::query;
+    "DESTROY_MKEY" "destroy_mkey" INITIALIZED, true, Only(&[0]), mkeys::destroy;
     "ALLOC_TRANSPORT_DOMAIN" "alloc_transport_domain" INITIALIZED, true, Only(&[0]), objects::alloc_transport_domain;
     "DEALLOC_TRANSPORT_DOMAIN" "dealloc_transport_domain" INITIALIZED, true, Only(&[0]), objects::dealloc_transport_domain;
+    "CREATE_UCTX" "create_uctx" INITIALIZED, true, Only(&[0]), objects::create_uctx;
+    "DESTROY_UCTX" "destroy_uctx" INITIALIZED, true, Only(&[0]), objects::destroy_uctx;
     "QUERY_VPORT_STATE" "query_vport_state" INITIALIZED, true, Any, vport::query_state;
     "QUERY_HCA_VPORT_CONTEXT" "query_hca_vport_context" INITIALIZED, true, Only(&[0]), vport::query_hca_context;
     "QUERY_HCA_VPORT_GID" "query_hca_vport_gid" INITIALIZED, true, Only(&[0]), vport::query_gid;
@@ -150,7 +160,23 @@ pub fn dispatch(device: &mut Device, request: &Request, out: &mut [u8]) -> Outco
     (command.run)(device, request, out)
 }
 
+/// The input of a command, without the uid in its header.
+fn without_uid(request: &Request) -> Vec<u8> {
+    let mut input = request.input.clone();
+    let place = field!("alloc_pd_in", "uid").byte();
+    if let Some(uid) = input.get_mut(place..place + 2) {
+        uid.fill(0);
+    }
+    input
+}
+
 impl Command {
+    /// Whether a uid in the header must have its place there. Drivers write a user's uid into all that
+    /// the user asks, also where it means nothing.
+    fn minds_uid(&self) -> bool {
+        !self.name.starts_with("QUERY_") && self.name != "ACCESS_REG"
+    }
+
     fn check(&self, device: &mut Device, request: &Request) -> Outcome {
         let state = device.hca.state;
         let name = self.name;
@@ -176,7 +202,12 @@ impl Command {
             device.checks.violate(Rule::Length, detail);
             return Err(Failure::new(Status::BAD_OUTP_LEN_ERR, Syndrome::OutLength));
         }
-        let reserved = ifc::reserved_set(self.input, &request.input);
+        device.check_user(name, request)?;
+        let reserved = if self.minds_uid() {
+            ifc::reserved_set(self.input, &request.input)
+        } else {
+            ifc::reserved_set(self.input, &without_uid(request))
+        };
         if !reserved.is_empty() {
             device
                 .checks
@@ -206,6 +237,39 @@ impl Command {
 }
 
 impl Device {
+    /// Whether there is the user that a command is for.
+    fn check_user(&mut self, name: &str, request: &Request) -> Outcome {
+        let uid = request.uid;
+        // Event queues can be everybody's.
+        let shared = uid == users::SHARED && name == "CREATE_EQ" && self.has_users();
+        if uid == 0 || shared || self.hca.users.knows(uid) {
+            return Ok(());
+        }
+        self.checks.violate(
+            Rule::User,
+            format!("{name}: uid {uid:#x} is no user context"),
+        );
+        Err(Failure::parameter(Syndrome::User))
+    }
+
+    /// Whether there can be user contexts.
+    fn has_users(&self) -> bool {
+        self.caps.general(field!("cmd_hca_cap", "log_max_uctx")) != 0
+    }
+
+    /// Whether the user that a command is for may name an object.
+    fn check_owner(&mut self, name: &str, request: &Request, object: Object) -> Outcome {
+        let uid = request.uid;
+        if self.hca.users.may_use(object, uid) {
+            return Ok(());
+        }
+        self.checks.violate(
+            Rule::User,
+            format!("{name}: {object:?} is not of user {uid}"),
+        );
+        Err(Failure::new(Status::BAD_RES_ERR, Syndrome::User))
+    }
+
     /// Records a bad parameter and returns the failure for it.
     fn bad_parameter(&mut self, detail: String) -> Failure {
         self.checks.violate(Rule::Parameter, detail);
@@ -213,7 +277,7 @@ impl Device {
     }
 
     /// Whether this is the embedded CPU's function.
-    fn embedded_cpu(&self) -> bool {
+    pub(crate) fn embedded_cpu(&self) -> bool {
         self.seg.registers.embedded_cpu != 0
     }
 

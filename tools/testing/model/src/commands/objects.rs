@@ -17,6 +17,7 @@ use crate::eq::Eq;
 use crate::field;
 use crate::ifc;
 use crate::pci;
+use crate::users::Object;
 
 use super::input;
 use super::Outcome;
@@ -39,7 +40,7 @@ fn allocate(set: &mut BTreeSet<u32>, first: u32, end: u32) -> Result<u32, Failur
 
 impl Device {
     /// Records the use of an object that is not there and returns the failure for it.
-    fn no_object(&mut self, what: String) -> Failure {
+    pub(super) fn no_object(&mut self, what: String) -> Failure {
         self.checks.violate(Rule::UnknownObject, what);
         Failure::new(Status::BAD_RES_ERR, Syndrome::Object)
     }
@@ -54,8 +55,10 @@ pub fn query_special_contexts(_: &mut Device, _: &Request, out: &mut [u8]) -> Ou
     Ok(())
 }
 
-pub fn alloc_uar(device: &mut Device, _: &Request, out: &mut [u8]) -> Outcome {
-    let uar = allocate(&mut device.hca.uars, bar::FIRST_UAR, bar::UARS)?;
+pub fn alloc_uar(device: &mut Device, request: &Request, out: &mut [u8]) -> Outcome {
+    let uars = (device.identity.bar_size() / bar::UAR_SIZE) as u32;
+    let uar = allocate(&mut device.hca.uars, bar::FIRST_UAR, uars)?;
+    device.hca.users.own(Object::Uar(uar), request.uid);
     ifc::set(out, field!("alloc_uar_out", "uar"), uar.into());
     Ok(())
 }
@@ -67,33 +70,47 @@ pub fn dealloc_uar(device: &mut Device, request: &Request, _: &mut [u8]) -> Outc
         device.checks.violate(Rule::Order, detail);
         return Err(Failure::new(Status::RES_BUSY, Syndrome::ObjectsLeft));
     }
-    if !device.hca.uars.remove(&uar) {
+    if !device.hca.uars.contains(&uar) {
         return Err(device.no_object(format!("DEALLOC_UAR: {uar}")));
     }
+    device.check_owner("DEALLOC_UAR", request, Object::Uar(uar))?;
+    device.hca.uars.remove(&uar);
+    device.hca.users.disown(Object::Uar(uar));
     Ok(())
 }
 
-pub fn alloc_pd(device: &mut Device, _: &Request, out: &mut [u8]) -> Outcome {
+pub fn alloc_pd(device: &mut Device, request: &Request, out: &mut [u8]) -> Outcome {
     let end = 1 << device.caps.general(field!("cmd_hca_cap", "log_max_pd"));
     let pd = allocate(&mut device.hca.pds, 1, end)?;
+    device.hca.users.own(Object::Pd(pd), request.uid);
     ifc::set(out, field!("alloc_pd_out", "pd"), pd.into());
     Ok(())
 }
 
 pub fn dealloc_pd(device: &mut Device, request: &Request, _: &mut [u8]) -> Outcome {
     let pd = input(request, field!("dealloc_pd_in", "pd")) as u32;
-    if !device.hca.pds.remove(&pd) {
+    if let Some((index, _)) = device.hca.mkeys.iter().find(|(_, mkey)| mkey.pd == pd) {
+        let detail = format!("DEALLOC_PD: {pd} is in use by mkey {index:#x}");
+        device.checks.violate(Rule::Order, detail);
+        return Err(Failure::new(Status::RES_BUSY, Syndrome::ObjectsLeft));
+    }
+    if !device.hca.pds.contains(&pd) {
         return Err(device.no_object(format!("DEALLOC_PD: {pd}")));
     }
+    device.check_owner("DEALLOC_PD", request, Object::Pd(pd))?;
+    device.hca.pds.remove(&pd);
+    device.hca.users.disown(Object::Pd(pd));
     Ok(())
 }
 
-pub fn alloc_transport_domain(device: &mut Device, _: &Request, out: &mut [u8]) -> Outcome {
+pub fn alloc_transport_domain(device: &mut Device, request: &Request, out: &mut [u8]) -> Outcome {
     let end = 1
         << device
             .caps
             .general(field!("cmd_hca_cap", "log_max_transport_domain"));
     let td = allocate(&mut device.hca.transport_domains, 1, end)?;
+    let object = Object::TransportDomain(td);
+    device.hca.users.own(object, request.uid);
     ifc::set(
         out,
         field!("alloc_transport_domain_out", "transport_domain"),
@@ -107,9 +124,55 @@ pub fn dealloc_transport_domain(device: &mut Device, request: &Request, _: &mut 
         request,
         field!("dealloc_transport_domain_in", "transport_domain"),
     ) as u32;
-    if !device.hca.transport_domains.remove(&td) {
+    if !device.hca.transport_domains.contains(&td) {
         return Err(device.no_object(format!("DEALLOC_TRANSPORT_DOMAIN: {td}")));
     }
+    let object = Object::TransportDomain(td);
+    device.check_owner("DEALLOC_TRANSPORT_DOMAIN", request, object)?;
+    device.hca.transport_domains.remove(&td);
+    device.hca.users.disown(object);
+    Ok(())
+}
+
+pub fn create_uctx(device: &mut Device, request: &Request, out: &mut [u8]) -> Outcome {
+    if !device.has_users() {
+        device
+            .checks
+            .violate(Rule::Opcode, "CREATE_UCTX without log_max_uctx");
+        return Err(Failure::new(Status::BAD_OP_ERR, Syndrome::Capability));
+    }
+    let rights = input(request, field!("create_uctx_in", "uctx.cap"));
+    let known = device.caps.general(field!("cmd_hca_cap", "uctx_cap"));
+    if rights & !known != 0 {
+        let detail = format!("CREATE_UCTX: cap {rights:#x}, uctx_cap is {known:#x}");
+        return Err(device.bad_parameter(detail));
+    }
+    let most = 1 << device.caps.general(field!("cmd_hca_cap", "log_max_uctx"));
+    let uid = device
+        .hca
+        .users
+        .open(rights as u32, most)
+        .ok_or(Failure::new(Status::NO_RES_ERR, Syndrome::Exhausted))?;
+    ifc::set(out, field!("create_uctx_out", "uid"), uid.into());
+    Ok(())
+}
+
+pub fn destroy_uctx(device: &mut Device, request: &Request, _: &mut [u8]) -> Outcome {
+    let uid = input(request, field!("destroy_uctx_in", "uid")) as u16;
+    if !device.hca.users.knows(uid) {
+        let detail = format!("DESTROY_UCTX: uid {uid:#x} is no user context");
+        device.checks.violate(Rule::User, detail);
+        return Err(Failure::new(Status::BAD_RES_ERR, Syndrome::User));
+    }
+    let left = device.hca.users.objects(uid);
+    if !left.is_empty() {
+        let detail = format!("DESTROY_UCTX: user {uid} has {left:?}");
+        if !device.hca.objects_struck {
+            device.checks.violate(Rule::ObjectsLeft, detail);
+        }
+        return Err(Failure::new(Status::RES_BUSY, Syndrome::ObjectsLeft));
+    }
+    device.hca.users.close(uid);
     Ok(())
 }
 

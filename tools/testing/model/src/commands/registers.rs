@@ -12,10 +12,16 @@ use crate::ifc;
 use crate::ifc::Bits;
 
 use super::input;
+use super::trace_registers;
 use super::Outcome;
 
 /// Registers that the model has.
-mod id {
+pub mod id {
+    pub const CORE_DUMP: u64 = 0x402e;
+    pub const MTRC_CAP: u64 = 0x9040;
+    pub const MTRC_CONF: u64 = 0x9041;
+    pub const MTRC_STDB: u64 = 0x9042;
+    pub const MTRC_CTRL: u64 = 0x9043;
     pub const HOST_ENDIANNESS: u64 = 0x7004;
     pub const PCAM: u64 = 0x507f;
     pub const QCAM: u64 = 0x4019;
@@ -137,6 +143,36 @@ const REGISTERS: &[Register] = &[
         read: true,
         write: false,
     },
+    Register {
+        id: id::CORE_DUMP,
+        size: ifc::size_of("core_dump_reg"),
+        read: false,
+        write: true,
+    },
+    Register {
+        id: id::MTRC_CAP,
+        size: ifc::size_of("mtrc_cap"),
+        read: true,
+        write: true,
+    },
+    Register {
+        id: id::MTRC_CONF,
+        size: ifc::size_of("mtrc_conf"),
+        read: true,
+        write: true,
+    },
+    Register {
+        id: id::MTRC_STDB,
+        size: ifc::size_of("mtrc_stdb"),
+        read: true,
+        write: true,
+    },
+    Register {
+        id: id::MTRC_CTRL,
+        size: ifc::size_of("mtrc_ctrl"),
+        read: true,
+        write: true,
+    },
 ];
 
 pub fn access(device: &mut Device, request: &Request, out: &mut [u8]) -> Outcome {
@@ -146,6 +182,7 @@ pub fn access(device: &mut Device, request: &Request, out: &mut [u8]) -> Outcome
     let register = REGISTERS
         .iter()
         .find(|r| r.id == number && if write { r.write } else { r.read })
+        .filter(|r| device.has_register(r.id))
         .ok_or(Failure::parameter(Syndrome::Register))?;
     let at = field!("access_register_in", "register_data").byte();
     let given = request.input.len() - at;
@@ -160,6 +197,12 @@ pub fn access(device: &mut Device, request: &Request, out: &mut [u8]) -> Outcome
         return Err(Failure::parameter(Syndrome::RegisterLength));
     }
     let data = &request.input[at..at + register.size];
+    if matches!(
+        number,
+        id::CORE_DUMP | id::MTRC_CAP | id::MTRC_CONF | id::MTRC_STDB | id::MTRC_CTRL
+    ) {
+        return trace_registers::access(device, number, write, data, &mut out[to..]);
+    }
     let reply = &mut out[to..to + register.size];
     match number {
         id::HOST_ENDIANNESS if write => {
@@ -196,6 +239,16 @@ pub fn access(device: &mut Device, request: &Request, out: &mut [u8]) -> Outcome
                     field!("mcam_reg", "mng_access_reg_cap_mask.access_regs.mrtc"),
                     1,
                 );
+                // One bit for each register, 0x9040 to 0x9043.
+                let tracer = if device.tracer.setup.present { 0xf } else { 0 };
+                ifc::set(
+                    reply,
+                    field!(
+                        "mcam_reg",
+                        "mng_access_reg_cap_mask.access_regs.tracer_registers"
+                    ),
+                    tracer,
+                );
             }
         }
         // PCAM, QCAM: no optional register and no feature of theirs is there.
@@ -210,6 +263,20 @@ pub fn access(device: &mut Device, request: &Request, out: &mut [u8]) -> Outcome
 }
 
 impl Device {
+    /// Whether a register of the list is there, which for some depends.
+    fn has_register(&self, number: u64) -> bool {
+        match number {
+            id::CORE_DUMP => self
+                .caps
+                .field("debug", "core_dump_general")
+                .is_ok_and(|(now, _)| now != 0),
+            id::MTRC_CAP | id::MTRC_CONF | id::MTRC_STDB | id::MTRC_CTRL => {
+                self.tracer.setup.present
+            }
+            _ => true,
+        }
+    }
+
     fn check_register_reserved(&mut self, name: &str, bytes: &[u8]) {
         if bytes.iter().any(|b| *b != 0) {
             self.checks

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::types;
+use crate::tracer::truth::Entry;
 
 /// How long a reply may take. The model answers at once; only its death takes longer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -217,5 +218,33 @@ impl Client {
         self.request(&format!(
             "cap page={page} field={field} cur={cur} max={max}"
         ))
+    }
+
+    /// `tracer` with `words`, for example `write rate=max count=1000`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client::request`].
+    pub fn tracer(&mut self, words: &str) -> Result<types::Tracer, Error> {
+        self.request(&format!("tracer {words}"))
+    }
+
+    /// All traces from number `since` on, by `tracer list`; the model keeps the last 2^20.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client::request`].
+    pub fn traces(&mut self, since: u64) -> Result<Vec<(u64, Entry)>, Error> {
+        let mut all = Vec::new();
+        let mut next = since;
+        loop {
+            let list: types::TraceList = self.request(&format!("tracer list since={next}"))?;
+            if list.entries.is_empty() {
+                return Ok(all);
+            }
+            next = list.first + list.entries.len() as u64;
+            let entries = list.entries.into_iter().map(Entry::from_word);
+            all.extend((list.first..).zip(entries));
+        }
     }
 }

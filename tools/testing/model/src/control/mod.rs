@@ -4,7 +4,7 @@
 //!
 //! - [`request`]: lines into verbs and values.
 //! - [`types`]: replies, as the model writes and a client reads them.
-//! - [`verbs`]: what the verbs do.
+//! - [`verbs`]: what the verbs do; `trace` has that of the tracer.
 //! - [`server`]: the socket and its clients.
 //! - [`client`]: a typed client for tests.
 //!
@@ -13,5 +13,6 @@
 pub mod client;
 pub mod request;
 pub mod server;
+mod trace;
 pub mod types;
 pub mod verbs;

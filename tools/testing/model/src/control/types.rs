@@ -11,6 +11,8 @@ use crate::checks::Violation;
 use crate::cmdif::Record;
 use crate::device::Accesses;
 use crate::device::State;
+use crate::tracer::Counters;
+use crate::tracer::Owner;
 use crate::vfio_user::dma::Traffic;
 
 /// Reply to `status`.
@@ -48,8 +50,16 @@ pub struct Status {
     pub uars: Vec<u32>,
     /// Allocated protection domains.
     pub pds: usize,
+    /// Memory keys.
+    pub mkeys: usize,
     /// Allocated transport domains.
     pub transport_domains: usize,
+    /// Uids of the user contexts.
+    pub users: Vec<u16>,
+    /// Ids of the virtual functions that ENABLE_HCA has enabled.
+    pub vfs: Vec<u16>,
+    /// Virtual functions that the SR-IOV capability has enabled.
+    pub num_vfs: u16,
     /// Commands that have not completed.
     pub in_flight: Vec<InFlight>,
     /// Commands since the model started, or since `reset`.
@@ -103,6 +113,8 @@ pub struct Pages {
     pub init: i32,
     /// QUERY_PAGES answer at run time.
     pub regular: i32,
+    /// Asked for when a virtual function is enabled.
+    pub vf: u16,
     /// Each function that has or had pages.
     pub functions: Vec<PageFunction>,
 }
@@ -211,8 +223,105 @@ pub struct Health {
     pub counter: u32,
     /// The counter moves.
     pub running: bool,
+    /// How often it does, in milliseconds.
+    pub period_ms: u64,
     /// What `nic_interface` reads as.
     pub nic_interface: u8,
+}
+
+/// Reply to `tracer`, but for `tracer list`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tracer {
+    /// The registers are there.
+    pub present: bool,
+    /// The device can write to memory.
+    pub to_memory: bool,
+    /// `trc_ver`.
+    pub ver: u8,
+    /// `log_max_trace_buffer_size`, log2 of 4 KiB units.
+    pub log_max: u8,
+    /// Arming the event is answered at once if a block was written since the last one.
+    pub eager: bool,
+    /// Size of the string database, `small` or `large`.
+    pub db: String,
+    /// Base and size in bytes of its sections.
+    pub sections: Vec<(u32, u32)>,
+    /// What the traces say.
+    pub script: TraceScript,
+    /// Requests for ownership are refused.
+    pub deny: bool,
+    /// Who owns the tracer.
+    pub owner: Owner,
+    /// Traces go to memory.
+    pub running: bool,
+    /// An event is due for the next block.
+    pub armed: bool,
+    /// `trace_mkey`, if MTRC_CONF was written.
+    pub mkey: Option<u32>,
+    /// `log_trace_buffer_size`, likewise.
+    pub log_size: Option<u8>,
+    /// Next block of the buffer.
+    pub block: u64,
+    /// The counter, 53 bits.
+    pub time: u64,
+    /// Traces so far, dropped ones too.
+    pub total: u64,
+    /// Traces that are still to be written; none is no end.
+    pub left: Option<u64>,
+    /// There are such traces.
+    pub writing: bool,
+    /// Messages that are told at the same time.
+    pub interleave: usize,
+    /// Counters.
+    pub counters: Counters,
+    /// Why the file of `tracer log` is not complete.
+    pub log_error: Option<String>,
+}
+
+/// What the traces say: [`crate::tracer::script::Script`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceScript {
+    /// Everything follows from it.
+    pub seed: u64,
+    /// First event id of strings.
+    pub first: u8,
+    /// Number of event ids of strings.
+    pub ids: u8,
+    /// Formats that mlx5_core does not take, too.
+    pub more: bool,
+    /// Of a thousand traces, so many are no strings.
+    pub raw: u16,
+    /// Of a thousand traces, so many are hostile.
+    pub hostile: u16,
+}
+
+impl From<TraceScript> for crate::tracer::script::Script {
+    fn from(s: TraceScript) -> Self {
+        Self {
+            seed: s.seed,
+            first_id: s.first,
+            ids: s.ids,
+            more: s.more,
+            raw: s.raw,
+            hostile: s.hostile,
+        }
+    }
+}
+
+/// Reply to `tracer list`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceList {
+    /// Traces so far.
+    pub total: u64,
+    /// Number of the first that is listed.
+    pub first: u64,
+    /// [`crate::tracer::truth::Entry`] as words, at most [`TraceList::MAX`].
+    pub entries: Vec<u64>,
+}
+
+impl TraceList {
+    /// Most entries in a reply.
+    pub const MAX: usize = 4096;
 }
 
 /// A fault in the reply to `faults`.
@@ -222,6 +331,8 @@ pub struct Fault {
     pub op: String,
     /// op_mod; none is any.
     pub op_mod: Option<u16>,
+    /// Register of ACCESS_REG; none is any.
+    pub register: Option<u16>,
     /// Action.
     pub act: String,
     /// Matching commands that still pass.

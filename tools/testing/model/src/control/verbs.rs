@@ -22,6 +22,7 @@ use crate::faults::Fault;
 use crate::faults::Patch;
 use crate::field;
 use crate::health::Fatal;
+use crate::health::SoftwareReset;
 use crate::ifc;
 use crate::link::Link;
 use crate::link::Outage;
@@ -30,6 +31,7 @@ use crate::stale;
 
 use super::request::number;
 use super::request::Request;
+use super::trace;
 use super::types;
 
 /// Most events or interrupts that one request may cause.
@@ -60,7 +62,7 @@ pub fn execute(device: &mut Device, connected: bool, line: &str) -> (Value, Afte
     (reply, after)
 }
 
-fn value(reply: impl Serialize) -> Result<Value, String> {
+pub(super) fn value(reply: impl Serialize) -> Result<Value, String> {
     serde_json::to_value(reply).map_err(|e| format!("reply: {e}"))
 }
 
@@ -113,7 +115,7 @@ fn run(
                 return value(types::Faults { faults: device.faults.view() });
             }
             device.faults.clear();
-            let released = device.release(|a| a == Action::Never);
+            let released = device.release(|a| matches!(a, Action::Never | Action::Stall));
             value(types::Released { released })
         }
         "release" => {
@@ -132,8 +134,11 @@ fn run(
         "pages" => {
             let check = r.word("check");
             let (boot, init, regular) = (r.number("boot")?, r.number("init")?, r.number("regular")?);
+            let (vf, returned) = (r.number("vf")?, r.number("return")?);
             r.finish()?;
             let w = &mut device.wanted;
+            w.vf = vf.unwrap_or(w.vf);
+            w.returned = returned.unwrap_or(w.returned);
             w.boot = boot.unwrap_or(w.boot);
             w.init = init.unwrap_or(w.init);
             w.regular = regular.unwrap_or(w.regular);
@@ -211,6 +216,22 @@ fn run(
             device.fall_silent(outage);
             value(types::Done {})
         }
+        "config" => {
+            let at: u16 = number(&r.need("at")?)?;
+            let new: u16 = number(&r.need("value")?)?;
+            r.finish()?;
+            device.pci.set(at.into(), new)?;
+            value(types::Done {})
+        }
+        "deaf" => {
+            let (on, off) = (r.word("on"), r.word("off"));
+            r.finish()?;
+            if on == off {
+                return Err("deaf: one of on, off".into());
+            }
+            device.deaf = on;
+            value(types::Done {})
+        }
         "vanish" => {
             let off = r.word("off");
             r.finish()?;
@@ -247,6 +268,7 @@ fn run(
             device.leave_stale(pages, eqs);
             value(types::Done {})
         }
+        "tracer" => trace::tracer(device, r),
         "nic_interface" => {
             let text = r.need("delay")?;
             r.finish()?;
@@ -256,6 +278,19 @@ fn run(
                     number(ms).map_err(|e| format!("delay: {e}; milliseconds, or never"))?,
                 )),
             };
+            value(types::Done {})
+        }
+        "software_reset" => {
+            let default = SoftwareReset::default();
+            let reset = SoftwareReset {
+                silent: milliseconds(&mut r, "silent")?.unwrap_or(default.silent),
+                initializing: milliseconds(&mut r, "initializing")?.unwrap_or(default.initializing),
+                revives: r
+                    .number::<u8>("revives")?
+                    .map_or(default.revives, |revives| revives != 0),
+            };
+            r.finish()?;
+            device.software_reset = reset;
             value(types::Done {})
         }
         "reset" => {
@@ -270,8 +305,8 @@ fn run(
         }
         verb => Err(format!(
             "no verb {verb:?}; there are status, commands, violations, fault, faults, release, cap, \
-             pages, page_request, event, irq, initializing, initseg, ones, vanish, fatal, health, \
-             stale, nic_interface, reset, quit"
+             pages, page_request, event, irq, initializing, initseg, config, ones, deaf, vanish, \
+             fatal, health, stale, nic_interface, software_reset, tracer, reset, quit"
         )),
     }
 }
@@ -284,7 +319,7 @@ fn not_gone(device: &Device) -> Result<(), String> {
 }
 
 /// Whether the device could say something.
-fn alive(device: &Device) -> Result<(), String> {
+pub(super) fn alive(device: &Device) -> Result<(), String> {
     if device.fatal {
         return Err("firmware has died; health clear or a reset of the function first".into());
     }
@@ -303,19 +338,24 @@ fn milliseconds(r: &mut Request, key: &str) -> Result<Option<Duration>, String> 
 fn outage(r: &mut Request) -> Result<Outage, String> {
     let length = milliseconds(r, "ms")?;
     let config = r.number::<u8>("config")?.unwrap_or(0) != 0;
+    let reads = r.number("reads")?;
     let reset = r.number::<u8>("reset")?.unwrap_or(0) != 0;
     let initializing = milliseconds(r, "initializing")?;
     if initializing.is_some() && !reset {
         return Err("initializing=N goes with reset=1".into());
     }
+    if reads.is_some() && !config {
+        return Err("reads=N goes with config=1".into());
+    }
     Ok(Outage {
         config,
         length,
+        reads,
         reset: reset.then_some(initializing.unwrap_or_default()),
     })
 }
 
-/// `[syndrome=N] [nic=0|1|7]`.
+/// `[syndrome=N] [ext_syndrome=N] [rfr=0|1] [nic=0|1|7] [reset=MS]`.
 fn fatal(r: &mut Request) -> Result<Fatal, String> {
     let default = Fatal::default();
     let syndrome = r.number("syndrome")?.unwrap_or(default.syndrome);
@@ -330,7 +370,10 @@ fn fatal(r: &mut Request) -> Result<Fatal, String> {
     }
     Ok(Fatal {
         syndrome,
+        ext_syndrome: r.number("ext_syndrome")?.unwrap_or(default.ext_syndrome),
         nic_interface: nic,
+        rfr: r.number::<u8>("rfr")?.is_none_or(|rfr| rfr != 0),
+        resets_itself: milliseconds(r, "reset")?,
     })
 }
 
@@ -345,6 +388,10 @@ fn health(device: &mut Device, r: &mut Request) -> Result<(), String> {
     if severity.is_some_and(|s| s > 7) {
         return Err("severity: 0 (emergency) to 7 (debug)".into());
     }
+    let period = milliseconds(r, "period")?;
+    if period.is_some_and(|period| period.is_zero()) {
+        return Err("period: at least a millisecond".into());
+    }
     let counter = r.text("counter");
     let to = r.number::<u32>("value")?;
     if to.is_some_and(|v| v > COUNTER_MAX) {
@@ -352,6 +399,9 @@ fn health(device: &mut Device, r: &mut Request) -> Result<(), String> {
     }
     let now = Instant::now();
     let seg = &mut device.seg;
+    if let Some(period) = period {
+        seg.counter.set_period(period, now);
+    }
     match (counter.as_deref(), to) {
         (None, None) => {}
         (Some("run"), None) => seg.counter.run(now),
@@ -388,6 +438,7 @@ fn health_now(device: &Device) -> types::Health {
         severity: valid.then_some(seg.health(field!("health_buffer", "severity")) as u8),
         counter: seg.counter.value(Instant::now()),
         running: seg.counter.is_running(),
+        period_ms: seg.counter.period().as_millis() as u64,
         nic_interface: seg.nic_shown.unwrap_or(seg.nic_interface),
     }
 }
@@ -428,7 +479,11 @@ fn status(device: &Device, connected: bool) -> types::Status {
             .collect(),
         uars: hca.uars.iter().copied().collect(),
         pds: hca.pds.len(),
+        mkeys: hca.mkeys.len(),
         transport_domains: hca.transport_domains.len(),
+        users: hca.users.uids().collect(),
+        vfs: hca.vfs.iter().copied().collect(),
+        num_vfs: device.pci.num_vfs(),
         in_flight: device.in_flight(),
         commands: device.log.total(),
         violations: device.checks.count(),
@@ -459,6 +514,7 @@ fn pages(device: &Device) -> types::Pages {
         boot: device.wanted.boot,
         init: device.wanted.init,
         regular: device.wanted.regular,
+        vf: device.wanted.vf,
         functions: pages
             .functions
             .iter()
@@ -489,6 +545,10 @@ fn opcode(text: &str) -> Result<Option<u16>, String> {
 fn fault(r: &mut Request) -> Result<Fault, String> {
     let opcode = opcode(&r.need("op")?)?;
     let op_mod = r.number("op_mod")?;
+    let register = r.number("register")?;
+    if register.is_some() && opcode != ifc::opcode("ACCESS_REG") {
+        return Err("register=N goes with op=ACCESS_REG".into());
+    }
     let skip = r.number("skip")?.unwrap_or(0);
     let left = match r.text("count").as_deref() {
         None => Some(1),
@@ -511,6 +571,7 @@ fn fault(r: &mut Request) -> Result<Fault, String> {
             Action::Status(status, r.number("syndrome")?.unwrap_or(0))
         }
         "never" => Action::Never,
+        "stall" => Action::Stall,
         "late" => Action::Late(after(r, 1000)?),
         "delay" => Action::Delay(after(r, 1000)?),
         "twice" => Action::Twice(after(r, 1)?),
@@ -548,15 +609,16 @@ fn fault(r: &mut Request) -> Result<Fault, String> {
         "reset" => Action::Reset(after(r, 0)?),
         other => {
             return Err(format!(
-                "act={other}: not one of status, never, late, delay, twice, hold, drop_event, \
+            "act={other}: not one of status, never, stall, late, delay, twice, hold, drop_event, \
                  dup_event, drop_irq, dup_irq, bad_token, delivery, garbage, patch, \
                  teardown_state_failed, ones, vanish, fatal, reset"
-            ))
+        ))
         }
     };
     Ok(Fault {
         opcode,
         op_mod,
+        register,
         skip,
         left,
         action,

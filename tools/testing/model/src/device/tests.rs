@@ -38,6 +38,8 @@ fn device(port_type: PortType) -> (Device, File) {
         boot: 0,
         init: 0,
         regular: 0,
+        vf: 0,
+        returned: u32::MAX,
     };
     (d, file)
 }

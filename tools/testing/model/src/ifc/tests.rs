@@ -4,6 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 #[path = "../../build/header.rs"]
+// The build script uses the rest.
 #[allow(dead_code)]
 mod header;
 

@@ -366,6 +366,23 @@ impl Memory {
         })?;
         result
     }
+
+    /// Writes an aligned word at once, after everything that was written before it (release).
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn store_word(&self, address: u64, word: [u8; 8]) -> Result<(), Fault> {
+        self.count(0, word.len());
+        let mut result = Err(Fault::Unmapped(address));
+        self.pieces(address, word.len(), true, |region, offset, _, _| {
+            result = region
+                .as_volatile_slice()
+                .store(u64::from_ne_bytes(word), offset, Ordering::Release)
+                .map_err(|_| Fault::Unmapped(address));
+        })?;
+        result
+    }
 }
 
 fn is_writable(fd: &impl AsFd) -> Result<bool, Errno> {

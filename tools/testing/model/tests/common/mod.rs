@@ -22,6 +22,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
+use mlx5_model::checks::Rule;
 use mlx5_model::control::client::Client as Control;
 use mlx5_model::ifc;
 use mlx5_model::ifc::Bits;
@@ -405,6 +406,35 @@ pub struct Driver {
 
 pub const PAGE_SLOT: usize = 31;
 
+/// Names of the rules broken since the last look.
+pub fn broken(model: &Model) -> Vec<String> {
+    let list = model
+        .control()
+        .violations(true)
+        .expect("violations")
+        .violations;
+    list.into_iter().map(|v| v.rule).collect()
+}
+
+/// Exactly these rules were broken since the last look.
+pub fn assert_broken(model: &Model, rules: &[Rule]) {
+    let names: Vec<&str> = rules.iter().map(|r| r.name()).collect();
+    assert_eq!(broken(model), names);
+}
+
+/// A field of the mkey context in CREATE_MKEY.
+pub fn mkc(name: &str) -> Bits {
+    let path = format!("memory_key_mkey_entry.{name}");
+    ifc::try_locate("create_mkey_in", &path).expect("a field of mkc")
+}
+
+/// Input of ACCESS_REG.
+pub fn register(id: u64, op_mod: u16, data: &[u8]) -> Input {
+    Input::new("ACCESS_REG", "access_register", op_mod)
+        .with(field!("access_register_in", "register_id"), id)
+        .tail(data)
+}
+
 impl Driver {
     /// Connected, memory mapped, vectors assigned, bus master on, queue set.
     pub fn attach(model: &Model) -> Self {
@@ -612,6 +642,50 @@ impl Driver {
         let n = self.query_pages(2);
         self.give(n as u32);
         self.simple("INIT_HCA", "init_hca");
+    }
+
+    pub fn alloc_pd(&mut self) -> u32 {
+        self.simple("ALLOC_PD", "alloc_pd")
+            .get(field!("alloc_pd_out", "pd")) as u32
+    }
+
+    pub fn dealloc_pd_input(pd: u32) -> Input {
+        Input::new("DEALLOC_PD", "dealloc_pd", 0).with(field!("dealloc_pd_in", "pd"), pd.into())
+    }
+
+    /// Input of CREATE_MKEY for pages of 4096 bytes: local read and write, any QP.
+    pub fn mkey_input(pd: u32, start: u64, len: u64, pages: &[u64]) -> Input {
+        let octowords = pages.len().div_ceil(2) as u64;
+        let mut list: Vec<u8> = pages.iter().flat_map(|p| p.to_be_bytes()).collect();
+        list.resize(octowords as usize * 16, 0);
+        Input::new("CREATE_MKEY", "create_mkey", 0)
+            .with(
+                field!("create_mkey_in", "translations_octword_actual_size"),
+                octowords,
+            )
+            .with(mkc("translations_octword_size"), octowords)
+            .with(mkc("access_mode_1_0"), 1)
+            .with(mkc("lr"), 1)
+            .with(mkc("lw"), 1)
+            .with(mkc("qpn"), 0xff_ffff)
+            .with(mkc("mkey_7_0"), 0x5a)
+            .with(mkc("pd"), pd.into())
+            .with(mkc("start_addr"), start)
+            .with(mkc("len"), len)
+            .with(mkc("log_page_size"), 12)
+            .tail(&list)
+    }
+
+    /// Creates a key by [`Driver::mkey_input`], or a change of it.
+    pub fn create_mkey(&mut self, input: &Input) -> u32 {
+        let out = self.ok(input, "create_mkey");
+        let index = out.get(field!("create_mkey_out", "mkey_index")) as u32;
+        index << 8 | ifc::get(&input.0, mkc("mkey_7_0")) as u32
+    }
+
+    pub fn destroy_mkey_input(key: u32) -> Input {
+        Input::new("DESTROY_MKEY", "destroy_mkey", 0)
+            .with(field!("destroy_mkey_in", "mkey_index"), u64::from(key >> 8))
     }
 
     pub fn alloc_uar(&mut self) -> u32 {
