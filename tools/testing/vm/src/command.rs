@@ -4,17 +4,15 @@
 use anyhow::{bail, ensure, Context, Result};
 use mlx5_model::cmdif::Record;
 use mlx5_vm::manifest::{DeviceKind, Manifest};
+use mlx5_vm::peer::{self, PEER};
 use mlx5_vm::process::wait_until;
 use mlx5_vm::qemu::Hardware;
 use mlx5_vm::vm::{with, Boot, DeviceId, Vm, DRIVER};
-use mlx5_vm::{ktap, pci};
+use mlx5_vm::{ktap, pci, stall, tracer};
 use similar::{capture_diff_slices, Algorithm, DiffOp};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-/// Upstream's driver.
-const PEER: &str = "mlx5_core";
 
 /// Files of the driver's debugfs folder worth showing.
 const DEBUGFS: [&str; 4] = ["state", "commands", "eqs", "pages"];
@@ -283,12 +281,15 @@ pub fn peer(manifest: &Manifest) -> Result<ExitCode> {
         );
     }
     let mut boot = small();
+    boot.hardware.ports = 5;
     boot.modules = vec![PEER.into()];
     let vm = booted(manifest, "peer", &boot)?;
     with(vm, |vm| {
         vm.autoprobe(false)?;
         let timeout = vm.scaled(BRING_UP);
         let theirs = up_and_down(vm, PEER, |vm| vm.modprobe(PEER, timeout))?;
+        heading("firmware traces");
+        tracer::peer(vm, PEER)?;
         vm.check_log()?;
         if !vm.manifest().driver.is_file() {
             heading("commands");
@@ -308,7 +309,16 @@ pub fn peer(manifest: &Manifest) -> Result<ExitCode> {
             theirs.len(),
             ours.len()
         );
-        Ok(())
+        stall::compare(vm, 5)
     })?;
+    heading("field cases");
+    let start = Instant::now();
+    let bad = peer::table(manifest)?;
+    println!("\n   {:.0} s", start.elapsed().as_secs_f32());
+    ensure!(
+        bad.is_empty(),
+        "{DRIVER} in the table above:\n{}",
+        bad.join("\n")
+    );
     Ok(ExitCode::SUCCESS)
 }

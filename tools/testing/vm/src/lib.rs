@@ -14,11 +14,12 @@
 //! Nothing sleeps and hopes: what takes time is waited for by its effect, with
 //! a bound that grows with the slowness of the kernel ([`vm::Vm::scaled`]).
 //!
-//! - [`manifest`]: what `make` prepared for a kernel
+//! - [`manifest`]: what `make` prepared for a kernel, the crate `mlx5-manifest`
 //! - [`vm`]: a guest, its devices, its kernel log
 //! - [`keeper`]: guests shared by tests
 //! - [`agent`], [`qmp`], [`model`]: the three channels to what runs
-//! - [`klog`], [`ktap`]: what its log says
+//! - [`klog`], [`ktap`]: what its log says; [`tracer`]: what the device's firmware says
+//! - [`peer`]: field cases on the kernel's own driver and on this one
 //! - [`initramfs`], [`modules`], [`qemu`], [`process`]: how it is started
 
 pub mod agent;
@@ -26,11 +27,15 @@ pub mod initramfs;
 pub mod keeper;
 pub mod klog;
 pub mod ktap;
-pub mod manifest;
 pub mod model;
 pub mod modules;
 pub mod pci;
+pub mod peer;
 pub mod process;
 pub mod qemu;
 pub mod qmp;
+pub mod stall;
+pub mod tracer;
 pub mod vm;
+
+pub use mlx5_manifest as manifest;

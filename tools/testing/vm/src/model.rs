@@ -25,6 +25,7 @@ pub struct Model {
     process: Process,
     client: Client,
     socket: PathBuf,
+    control: PathBuf,
 }
 
 impl Model {
@@ -80,6 +81,7 @@ impl Model {
             process,
             client,
             socket,
+            control,
         })
     }
 
@@ -91,6 +93,16 @@ impl Model {
     /// The control socket.
     pub fn control(&mut self) -> &mut Client {
         &mut self.client
+    }
+
+    /// Another conversation, for another thread.
+    ///
+    /// # Errors
+    ///
+    /// If the model has ended.
+    pub fn connect(&self) -> Result<Client> {
+        Client::connect(&self.control)
+            .with_context(|| format!("control socket {}", self.control.display()))
     }
 
     /// Carries out a request that returns nothing.

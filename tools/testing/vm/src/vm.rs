@@ -12,7 +12,7 @@ use crate::process::{self, log_folder, tail, wait_until, Process};
 use crate::qemu::{self, Hardware};
 use crate::qmp::Qmp;
 use anyhow::{bail, Context, Result};
-use mlx5_agent::proto::{Call, Record, Reply, PAYLOAD};
+use mlx5_agent::proto::{Call, NextKernel, Power, Record, Reply, WriteMode, PAYLOAD};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -28,6 +28,10 @@ pub const DRIVER: &str = "mlx5_rs";
 
 /// Where the guest finds its module.
 const DRIVER_FILE: &str = "mlx5_rs.ko";
+
+/// Where it finds the kernel to go on into, and that one's initramfs.
+const NEXT_IMAGE: &str = "next-kernel";
+const NEXT_INITRD: &str = "next-initrd";
 
 /// Time for a guest of the test kernel to boot on a busy machine.
 const BOOT: Duration = Duration::from_secs(60);
@@ -46,6 +50,8 @@ pub struct Boot {
     pub modules: Vec<String>,
     /// Run on the Debian root instead of the initramfs alone.
     pub root: bool,
+    /// Pack the kernel and its initramfs once more, for [`Vm::kexec`].
+    pub next_kernel: bool,
     /// Put the serial console on this process's terminal.
     pub terminal: bool,
 }
@@ -73,7 +79,14 @@ impl Machine {
     pub(crate) fn start(manifest: &Manifest, boot: &Boot, logs: &Path) -> Result<Self> {
         let sockets = socket_folder()?;
         let initrd = sockets.path().join("initrd");
-        write_initramfs(manifest, boot, &initrd)?;
+        let next = if boot.next_kernel {
+            let next = sockets.path().join("next-initrd");
+            write_initramfs(manifest, boot, None, &next)?;
+            Some(next)
+        } else {
+            None
+        };
+        write_initramfs(manifest, boot, next.as_deref(), &initrd)?;
         let place = Place {
             agent: sockets.path().join("agent.sock"),
             qmp: sockets.path().join("qmp.sock"),
@@ -166,6 +179,13 @@ fn command_line(boot: &Boot) -> String {
         "printk.devkmsg=on",
         "loglevel=7",
         "random.trust_cpu=on",
+        // On a busy host the timer's first ticks come too late for the check
+        // that it works at all, which ends in a panic.
+        "no_timer_check",
+        // Bus errors are the kernel's own business (AER), as on real machines
+        // with such cards. The test kernel lacks what it wants before it asks
+        // the platform for it (PCIEASPM).
+        "pcie_ports=native",
     ];
     if boot.hardware.iommu {
         words.push("intel_iommu=on");
@@ -177,13 +197,23 @@ fn command_line(boot: &Boot) -> String {
     words.join(" ")
 }
 
-fn write_initramfs(manifest: &Manifest, boot: &Boot, path: &Path) -> Result<()> {
+/// `next` is the initramfs of a kernel to go on into.
+fn write_initramfs(
+    manifest: &Manifest,
+    boot: &Boot,
+    next: Option<&Path>,
+    path: &Path,
+) -> Result<()> {
     let file = File::create(path).with_context(|| path.display().to_string())?;
     let mut archive = Initramfs::new(BufWriter::new(file));
     archive.copy("init", 0o755, &manifest.agent)?;
     archive.copy("bin/busybox", 0o755, &manifest.busybox)?;
     if manifest.driver.is_file() {
         archive.copy(&format!("payload/{DRIVER_FILE}"), 0o644, &manifest.driver)?;
+    }
+    if let Some(next) = next {
+        archive.copy(&format!("payload/{NEXT_IMAGE}"), 0o644, &manifest.image)?;
+        archive.copy(&format!("payload/{NEXT_INITRD}"), 0o644, next)?;
     }
     let known = Modules::read(&manifest.modules())?;
     let mut needed = vec!["virtio_pci", "virtio_console"];
@@ -209,6 +239,16 @@ fn write_initramfs(manifest: &Manifest, boot: &Boot, path: &Path) -> Result<()> 
     archive.file("payload/modules.list", 0o644, list.as_bytes())?;
     archive.finish()?;
     Ok(())
+}
+
+/// How a kernel makes way for the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handover {
+    /// With all drivers told to shut their devices down.
+    Shutdown,
+    /// At once, from a panic, into memory set aside by `crashkernel=`: devices
+    /// go on as if nothing had happened.
+    Crash,
 }
 
 /// Who ends QEMU.
@@ -289,6 +329,59 @@ impl Vm {
         Ok(vm)
     }
 
+    /// Goes on into the kernel that [`Boot::next_kernel`] has packed, and waits
+    /// for it to come up. What the old one has said is judged before; marks
+    /// in its log are void. It is the same guest, devices included, with no
+    /// driver loaded.
+    ///
+    /// # Errors
+    ///
+    /// If the old kernel's log reports a defect, or the new one does not come
+    /// up: with the end of the console.
+    pub fn kexec(&mut self, how: Handover) -> Result<()> {
+        let image = format!("{PAYLOAD}/{NEXT_IMAGE}");
+        let on_crash = matches!(how, Handover::Crash);
+        let line = self.agent.text("/proc/cmdline")?;
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        if on_crash {
+            words.retain(|word| !word.starts_with("crashkernel="));
+            // The others are wherever the panic has left them.
+            words.push("nr_cpus=1");
+        }
+        let next = NextKernel {
+            image,
+            initrd: format!("{PAYLOAD}/{NEXT_INITRD}"),
+            cmdline: words.join(" "),
+            on_crash,
+        };
+        self.agent.call(Call::LoadKernel(next), self.soon())?;
+        self.check_log()?;
+        let last = match how {
+            Handover::Shutdown => Call::Power(Power::Kexec),
+            Handover::Crash => Call::WriteFile {
+                path: "/proc/sysrq-trigger".into(),
+                mode: WriteMode::Existing,
+                data: b"c".into(),
+            },
+        };
+        // No answer comes: the kernel is gone.
+        let _ = self.agent.start(last)?;
+        let limit = self.scaled(BOOT);
+        let owner = &mut self.owner;
+        self.agent
+            .reconnect(limit, || match owner {
+                Owner::Own(machine) => machine.process.check(),
+                Owner::Shared(_) => bail!("a shared guest stays with its kernel"),
+            })
+            .with_context(|| {
+                let console = tail(&self.place.console, 40);
+                format!("the end of the guest's console:\n{console}")
+            })?;
+        self.records.clear();
+        self.judged = 0;
+        Ok(())
+    }
+
     fn attach(
         manifest: &Manifest,
         mut owner: Owner,
@@ -361,29 +454,11 @@ impl Vm {
     /// If the model does not start, no port is free, or the guest does not
     /// find it.
     pub fn add_device(&mut self, options: &[&str]) -> Result<DeviceId> {
-        let port = self.free_ports.pop().context(
-            "no root port is free; a device cannot be taken out of a port again, so give the \
-             guest more of them",
-        )?;
-        let id = format!("dev{port}");
-        let bus = format!("rp{port}");
+        let port = self.free_port()?;
         let model = match self.manifest.device.clone() {
-            DeviceKind::Model => {
-                let model = Model::start(
-                    &self.manifest,
-                    self.sockets.path(),
-                    &self.logs,
-                    port.into(),
-                    options,
-                )?;
-                let socket = json!({ "type": "unix", "path": model.socket() });
-                self.qmp.execute(
-                    "device_add",
-                    json!({ "driver": "vfio-user-pci", "id": id, "bus": bus, "socket": socket }),
-                )?;
-                Some(model)
-            }
+            DeviceKind::Model => Some(self.plug_model(port, 0, options, json!({}))?),
             DeviceKind::Vfio(address) => {
+                let (id, bus) = (format!("dev{port}"), format!("rp{port}"));
                 self.qmp.execute(
                     "device_add",
                     json!({ "driver": "vfio-pci", "id": id, "bus": bus, "host": address }),
@@ -391,11 +466,77 @@ impl Vm {
                 None
             }
         };
+        self.find(port, model)
+    }
+
+    /// Adds a device of several functions, each a model of its own with its
+    /// options, function 0 first. The guest need not have found the others:
+    /// virtual functions show when they are enabled.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::add_device`].
+    pub fn add_functions(&mut self, functions: &[&[&str]]) -> Result<Vec<DeviceId>> {
+        let port = self.free_port()?;
+        let mut models = Vec::new();
+        // Function 0 comes last: with it, QEMU shows the whole device.
+        for (function, options) in functions.iter().enumerate().rev() {
+            let more = json!({ "multifunction": function == 0 });
+            models.push(self.plug_model(port, function, options, more)?);
+        }
+        let first = self.find(port, models.pop())?;
+        let mut ids = vec![first];
+        let bdf = self.bdf(first);
+        let slot = bdf.trim_end_matches('0').to_owned();
+        for (function, model) in (1..).zip(models.into_iter().rev()) {
+            let bdf = format!("{slot}{function}");
+            ids.push(self.keep(bdf, Some(model)));
+        }
+        Ok(ids)
+    }
+
+    fn free_port(&mut self) -> Result<u8> {
+        self.free_ports.pop().context(
+            "no root port is free; a device cannot be taken out of a port again, so give the \
+             guest more of them",
+        )
+    }
+
+    /// Starts a model and plugs it in as a function of the device at a port.
+    fn plug_model(
+        &mut self,
+        port: u8,
+        function: usize,
+        options: &[&str],
+        more: serde_json::Value,
+    ) -> Result<Model> {
+        let number = u32::from(port) + 100 * function as u32;
+        let model = Model::start(
+            &self.manifest,
+            self.sockets.path(),
+            &self.logs,
+            number,
+            options,
+        )?;
+        let mut device = json!({
+            "driver": "vfio-user-pci",
+            "id": format!("dev{number}"),
+            "bus": format!("rp{port}"),
+            "addr": format!("0.{function}"),
+            "socket": { "type": "unix", "path": model.socket() },
+        });
+        if let (Some(device), Some(more)) = (device.as_object_mut(), more.as_object()) {
+            device.extend(more.clone());
+        }
+        self.qmp.execute("device_add", device)?;
+        Ok(model)
+    }
+
+    /// Has the guest look for a device at a port.
+    fn find(&mut self, port: u8, model: Option<Model>) -> Result<DeviceId> {
         let (slot, function) = qemu::port_address(port);
         let bridge = format!("/sys/bus/pci/devices/0000:00:{slot:02x}.{function}");
-        // QEMU announces it by ACPI. Not every kernel listens; and pciehp, the
-        // other way, is none: its locking makes lockdep complain once and
-        // then fall silent for the rest of the boot.
+        // QEMU announces it by ACPI, to which not every kernel listens.
         self.agent
             .set(&format!("{bridge}/rescan"), "1", self.soon())?;
         let agent = &self.agent;
@@ -411,12 +552,16 @@ impl Vm {
         let bdf = found.context("the device's address")?;
         let found = format!("/sys/bus/pci/devices/{bdf}/config");
         wait_until(&found, self.soon(), || Ok(agent.read(&found).is_ok()))?;
+        Ok(self.keep(bdf, model))
+    }
+
+    fn keep(&mut self, bdf: String, model: Option<Model>) -> DeviceId {
         self.devices.push(Device {
             bdf,
             model,
             gone: false,
         });
-        Ok(DeviceId(self.devices.len() - 1))
+        DeviceId(self.devices.len() - 1)
     }
 
     /// A device.
@@ -513,11 +658,21 @@ impl Vm {
     ///
     /// If it was not named, or cannot be loaded.
     pub fn modprobe(&self, name: &str, timeout: Duration) -> Result<()> {
+        self.modprobe_with(name, "", timeout)
+    }
+
+    /// The same with parameters for the module itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::modprobe`].
+    pub fn modprobe_with(&self, name: &str, params: &str, timeout: Duration) -> Result<()> {
         let known = Modules::read(&self.manifest.modules())?;
         for path in known.order(&[name])? {
-            let (name, _) = modules::load(&path)?;
-            let file = format!("{PAYLOAD}/modules/{name}.ko");
-            match self.insert(&file, "", timeout) {
+            let (part, _) = modules::load(&path)?;
+            let file = format!("{PAYLOAD}/modules/{part}.ko");
+            let params = if part == name { params } else { "" };
+            match self.insert(&file, params, timeout) {
                 Err(error) if error.errno() == Some(rustix::io::Errno::EXIST.raw_os_error()) => {}
                 other => other?,
             }
@@ -561,8 +716,12 @@ impl Vm {
             return Ok(());
         }
         self.devices[id.0].gone = true;
-        self.agent
-            .set(&path, "1", self.scaled(Duration::from_secs(60)))?;
+        // A virtual function may be gone already.
+        let folder = path.trim_end_matches("/remove");
+        if self.agent.list(folder).is_ok() {
+            self.agent
+                .set(&path, "1", self.scaled(Duration::from_secs(60)))?;
+        }
         let bdf = self.bdf(id);
         if let Some(mut model) = self.devices[id.0].model.take() {
             let judged = model.check();
@@ -572,6 +731,21 @@ impl Vm {
                 .with_context(|| format!("the model of {bdf}"))?;
         }
         Ok(())
+    }
+
+    /// Has the guest forget a device and find it again, as if it were new.
+    ///
+    /// # Errors
+    ///
+    /// If it does not find it.
+    pub fn renew(&self, id: DeviceId) -> Result<()> {
+        let bdf = self.bdf(id);
+        let soon = self.soon();
+        self.agent.set(&self.sysfs(id, "remove"), "1", soon)?;
+        self.agent.set("/sys/bus/pci/rescan", "1", soon)?;
+        wait_until("the device to be found again", soon, || {
+            Ok(self.agent.list("/sys/bus/pci/devices")?.contains(&bdf))
+        })
     }
 
     /// Reads new kernel messages; waits for the first one.
@@ -617,9 +791,18 @@ impl Vm {
     ///
     /// If the guest does not answer.
     pub fn log_since(&mut self, mark: Mark) -> Result<Vec<String>> {
-        self.pull(Duration::ZERO)?;
-        let records = &self.records[mark.0..];
+        let records = self.records_since(mark)?;
         Ok(records.iter().map(|record| record.text.clone()).collect())
+    }
+
+    /// As [`Self::log_since`], with level and time.
+    ///
+    /// # Errors
+    ///
+    /// If the guest does not answer.
+    pub fn records_since(&mut self, mark: Mark) -> Result<&[Record]> {
+        self.pull(Duration::ZERO)?;
+        Ok(&self.records[mark.0..])
     }
 
     /// Waits for a kernel message after a mark.
@@ -628,6 +811,15 @@ impl Vm {
     ///
     /// If none comes within `timeout`: with those that came.
     pub fn wait_log(&mut self, mark: Mark, pattern: &str, timeout: Duration) -> Result<String> {
+        Ok(self.wait_record(mark, pattern, timeout)?.text)
+    }
+
+    /// The same with its level and time.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::wait_log`].
+    pub fn wait_record(&mut self, mark: Mark, pattern: &str, timeout: Duration) -> Result<Record> {
         let regex = Regex::new(pattern).with_context(|| format!("pattern {pattern:?}"))?;
         let deadline = Instant::now() + timeout;
         let mut seen = mark.0;
@@ -636,7 +828,7 @@ impl Vm {
                 .iter()
                 .find(|r| regex.is_match(&r.text));
             if let Some(record) = found {
-                return Ok(record.text.clone());
+                return Ok(record.clone());
             }
             seen = self.records.len();
             let left = deadline.saturating_duration_since(Instant::now());

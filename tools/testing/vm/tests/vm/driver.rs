@@ -58,6 +58,12 @@ pub fn down(vm: &mut Vm, id: DeviceId) -> Result<()> {
         status.uars
     );
     ensure!(
+        status.users.is_empty() && status.pds == 0,
+        "model: users {:?} and {} PDs left",
+        status.users,
+        status.pds
+    );
+    ensure!(
         status.in_flight.is_empty(),
         "model: in flight: {:?}",
         status.in_flight

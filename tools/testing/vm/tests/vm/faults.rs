@@ -79,6 +79,7 @@ struct Step {
     opcode: u16,
     name: String,
     op_mod: u16,
+    uid: u16,
     /// How many with the same opcode and modifier come before it.
     before: u64,
 }
@@ -98,6 +99,7 @@ fn discover(vm: &mut Vm, id: DeviceId) -> Result<Vec<Step>> {
                 opcode: command.opcode,
                 name: command.name,
                 op_mod: command.op_mod,
+                uid: command.uid,
                 before: *before,
             };
             *before += 1;
@@ -162,6 +164,7 @@ fn fail_one(
         opcode,
         name,
         op_mod,
+        uid,
         before,
     } = step;
     let which = format!("fault op={opcode:#x} op_mod={op_mod} skip={before} count=1");
@@ -209,7 +212,7 @@ fn fail_one(
         log.join("\n")
     );
     let pattern = format!(
-        r"^{failed}[A-Za-z0-9 ]+: {name}\({opcode:#x}\) op_mod {op_mod:#x} uid 0: {reason}, error -{errno}$"
+        r"^{failed}[A-Za-z0-9 ]+: {name}\({opcode:#x}\) op_mod {op_mod:#x} uid {uid}: {reason}, error -{errno}$"
     );
     let regex = regex::Regex::new(&pattern)?;
     ensure!(

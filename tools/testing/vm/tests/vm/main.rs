@@ -2,14 +2,23 @@
 //! Tests that run in a virtual machine, on the kernel that the manifest in
 //! `MLX5RS_MANIFEST` describes. Which tests there are depends on that kernel.
 
+mod aer;
 mod channel;
 mod commands;
+mod devlink;
 mod driver;
 mod events;
 mod faults;
+mod health;
+mod kexec;
 mod lifecycle;
 mod pages;
+mod queue;
+mod silence;
+mod sriov;
+mod tracer;
 mod trouble;
+mod uctx;
 mod upstream;
 
 use anyhow::Result;
@@ -26,6 +35,8 @@ use std::sync::Arc;
 const ALL: &[Kernel] = &[Kernel::Test, Kernel::Debian, Kernel::Kasan];
 /// The small kernel with lockdep, where most tests run.
 const TEST: &[Kernel] = &[Kernel::Test];
+/// The one with KASAN and kmemleak, which is slow.
+const KASAN: &[Kernel] = &[Kernel::Kasan];
 
 /// Devices that a test may add, unless it says otherwise.
 const PORTS: usize = 3;
@@ -39,6 +50,8 @@ fn is_long() -> bool {
 struct Test {
     name: &'static str,
     kernels: &'static [Kernel],
+    /// Kernels on which it runs in the long form only.
+    long: &'static [Kernel],
     run: fn(&Lab) -> Result<()>,
     /// Needs the Debian root in the manifest.
     root: bool,
@@ -53,9 +66,16 @@ impl Test {
         Self {
             name,
             kernels,
+            long: &[],
             run,
             root: false,
         }
+    }
+
+    /// In the long form, on these kernels too.
+    const fn long_on(mut self, kernels: &'static [Kernel]) -> Self {
+        self.long = kernels;
+        self
     }
 
     const fn on_root(mut self) -> Self {
@@ -66,7 +86,8 @@ impl Test {
     /// Whether the test can run with what `manifest` has. On a real card,
     /// nothing can be injected.
     fn fits(&self, manifest: &Manifest) -> bool {
-        self.kernels.contains(&manifest.kernel)
+        let kernel = &manifest.kernel;
+        (self.kernels.contains(kernel) || is_long() && self.long.contains(kernel))
             && manifest.device == DeviceKind::Model
             && (manifest.guest_root.is_some() || !self.root)
     }
@@ -82,7 +103,7 @@ struct Lab {
 fn shared() -> Boot {
     Boot {
         cmdline: vec!["kunit.enable=0".into()],
-        modules: vec!["mlx5_core".into()],
+        modules: vec!["mlx5_core".into(), "aer_inject".into()],
         hardware: Hardware {
             ports: 12,
             ..Hardware::default()
@@ -94,8 +115,13 @@ fn shared() -> Boot {
 impl Lab {
     /// A guest that other tests have used and will use.
     fn borrow(&self, ports: usize) -> Result<Vm> {
+        self.borrow_as(&shared(), ports)
+    }
+
+    /// The same for a guest that was booted in another way.
+    fn borrow_as(&self, boot: &Boot, ports: usize) -> Result<Vm> {
         let program = Path::new(env!("CARGO_BIN_EXE_mlx5-vm"));
-        keeper::borrow(&self.manifest, self.test, &shared(), ports, program)
+        keeper::borrow(&self.manifest, self.test, boot, ports, program)
     }
 
     /// Runs `body` in a shared guest, where it may add up to [`PORTS`] devices.
@@ -114,10 +140,19 @@ fn tests() -> impl Iterator<Item = &'static Test> {
         channel::TESTS,
         lifecycle::TESTS,
         commands::TESTS,
+        devlink::TESTS,
         events::TESTS,
         faults::TESTS,
+        health::TESTS,
         pages::TESTS,
+        queue::TESTS,
+        silence::TESTS,
+        sriov::TESTS,
+        tracer::TESTS,
         trouble::TESTS,
+        uctx::TESTS,
+        aer::TESTS,
+        kexec::TESTS,
         upstream::TESTS,
     ]
     .into_iter()

@@ -100,14 +100,7 @@ fn mend(vm: &mut Vm, id: DeviceId, outage: Outage) -> Result<()> {
     model.run(outage.mend)?;
     if outage.reset {
         // The BAR is where the guest had put it: a scan finds the new device.
-        let bdf = vm.bdf(id);
-        let soon = vm.soon();
-        let remove = format!("/sys/bus/pci/devices/{bdf}/remove");
-        vm.agent().set(&remove, "1", soon)?;
-        vm.agent().set("/sys/bus/pci/rescan", "1", soon)?;
-        wait_until("the device to be found again", soon, || {
-            Ok(vm.agent().list("/sys/bus/pci/devices")?.contains(&bdf))
-        })?;
+        vm.renew(id)?;
     }
     Ok(())
 }

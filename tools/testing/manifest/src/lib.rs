@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `make` prepared for one kernel: images, programs, modules.
+//! The manifest: what `make` prepared for one kernel. tools/xtask writes it, tools/testing/vm reads it.
 
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// Environment variable with the path of the manifest.
 pub const VARIABLE: &str = "MLX5RS_MANIFEST";
@@ -49,17 +50,36 @@ pub enum DeviceKind {
     Vfio(String),
 }
 
+impl FromStr for DeviceKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "model" {
+            return Ok(Self::Model);
+        }
+        let address = text.strip_prefix("vfio:").filter(|address| {
+            let parts: Vec<_> = address.split([':', '.']).collect();
+            let hex = |part: &str, digits: usize| {
+                part.len() == digits && part.bytes().all(|b| b.is_ascii_hexdigit())
+            };
+            matches!(parts.as_slice(), [domain, bus, slot, function]
+                if hex(domain, 4) && hex(bus, 2) && hex(slot, 2) && hex(function, 1))
+        });
+        match address {
+            Some(address) => Ok(Self::Vfio(address.to_ascii_lowercase())),
+            None => Err(format!(
+                "device {text:?}: expected model or vfio:<domain:bus:device.function>, for example \
+                 vfio:0000:3b:00.0"
+            )),
+        }
+    }
+}
+
 impl TryFrom<String> for DeviceKind {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        match text.split_once(':') {
-            None if text == "model" => Ok(Self::Model),
-            Some(("vfio", address)) if !address.is_empty() => Ok(Self::Vfio(address.into())),
-            _ => Err(format!(
-                "device {text:?}: expected \"model\" or \"vfio:<PCI address>\""
-            )),
-        }
+        text.parse()
     }
 }
 
@@ -151,6 +171,20 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Writes the file at once or not at all.
+    ///
+    /// # Errors
+    ///
+    /// File system errors.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let dir = path.parent().context("a manifest path has a folder")?;
+        fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+        let partial = path.with_extension(format!("json.{}", std::process::id()));
+        fs::write(&partial, serde_json::to_vec_pretty(self)?)
+            .and_then(|()| fs::rename(&partial, path))
+            .with_context(|| format!("write {}", path.display()))
+    }
+
     /// Folder of the kernel's modules.
     pub fn modules(&self) -> PathBuf {
         self.modules_root.join("lib/modules").join(&self.release)
@@ -175,14 +209,23 @@ mod tests {
 
     #[test]
     fn device_kinds() {
-        let parse = |text: &str| DeviceKind::try_from(text.to_owned());
-        assert_eq!(parse("model"), Ok(DeviceKind::Model));
+        assert_eq!("model".parse(), Ok(DeviceKind::Model));
         assert_eq!(
-            parse("vfio:0000:3b:00.0"),
+            "vfio:0000:3B:00.0".parse(),
             Ok(DeviceKind::Vfio("0000:3b:00.0".into()))
         );
-        assert!(parse("vfio:").is_err());
-        assert!(parse("tape").unwrap_err().contains("expected"));
+        for bad in [
+            "",
+            "tape",
+            "vfio:",
+            "vfio:3b:00.0",
+            "vfio:0000:3b:00",
+            "0000:3b:00.0",
+            "vfio:0000:3b:00.x",
+        ] {
+            let error = bad.parse::<DeviceKind>().unwrap_err();
+            assert!(error.contains("expected"), "{bad}: {error}");
+        }
     }
 
     #[test]
@@ -203,12 +246,19 @@ mod tests {
             device: DeviceKind::Model,
             path: PathBuf::new(),
         };
-        fs::write(&path, serde_json::to_string(&manifest).unwrap()).unwrap();
+        manifest.write(&path).unwrap();
         let error = Manifest::read(&path).unwrap_err().to_string();
         assert!(error.contains("bzImage is not there"), "{error}");
         for file in ["bzImage", "busybox", "agent"] {
             fs::write(dir.path().join(file), "").unwrap();
         }
-        assert_eq!(Manifest::read(&path).unwrap().image, manifest.image);
+        let read = Manifest::read(&path).unwrap();
+        assert_eq!(
+            Manifest {
+                path: PathBuf::new(),
+                ..read
+            },
+            manifest
+        );
     }
 }

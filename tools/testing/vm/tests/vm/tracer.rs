@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The firmware tracer under the kernel's own mlx5_core: what it reads of what
+//! the device writes, and what it makes of a tracer that is taken from it.
+
+use crate::{is_long, Lab, Test, TEST};
+use anyhow::{ensure, Context, Result};
+use mlx5_model::tracer::Owner;
+use mlx5_vm::manifest::Kernel;
+use mlx5_vm::process::wait_until;
+use mlx5_vm::qemu::Hardware;
+use mlx5_vm::tracer;
+use mlx5_vm::tracer::Tally;
+use mlx5_vm::vm::{with, Boot, DeviceId, Vm};
+use std::time::Duration;
+
+pub const TESTS: &[Test] = &[
+    Test::new(
+        "tracer::upstream_reads_traces",
+        &[Kernel::Test, Kernel::Debian],
+        upstream_reads_traces,
+    ),
+    Test::new("tracer::upstream_is_overrun", TEST, upstream_is_overrun),
+    Test::new("tracer::upstream_loses_tracer", TEST, upstream_loses_tracer),
+    // The tool looks below debugfs, where only this kernel has the trace.
+    Test::new(
+        "tracer::upstream_mstfwtrace",
+        &[Kernel::Debian],
+        upstream_mstfwtrace,
+    )
+    .on_root(),
+];
+
+const PEER: &str = "mlx5_core";
+
+/// Time for a driver to come up or go down on the test kernel.
+const BRING_UP: Duration = Duration::from_secs(30);
+
+/// Runs `body` on a device under mlx5_core, with the trace event on.
+fn upstream(
+    vm: &mut Vm,
+    config: &str,
+    body: impl FnOnce(&mut Vm, DeviceId) -> Result<()>,
+) -> Result<()> {
+    vm.autoprobe(false)?;
+    let id = vm.add_device(&[])?;
+    vm.model(id)?.control().tracer(config)?;
+    vm.modprobe(PEER, vm.scaled(BRING_UP))?;
+    vm.bind(id, PEER, vm.scaled(BRING_UP))?;
+    tracer::listen(vm, true)?;
+    body(vm, id)?;
+    tracer::listen(vm, false)?;
+    vm.unbind(id, PEER, vm.scaled(BRING_UP))?;
+    vm.model(id)?.check()?;
+    vm.rmmod(PEER, vm.scaled(BRING_UP))?;
+    Ok(())
+}
+
+/// All is there, and right but for the times, of which mlx5_core rebuilds
+/// some wrongly (hardware.md section 4).
+fn nothing_lost(t: Tally) -> Result<()> {
+    ensure!(t.written > 0 && t.missing() == 0 && t.wrong() == 0, "{t:?}");
+    Ok(())
+}
+
+fn upstream_reads_traces(lab: &Lab) -> Result<()> {
+    lab.shared(|vm| {
+        for config in ["config", "config ver=1 db=large time=0x1ffffff0000000"] {
+            upstream(vm, config, |vm, id| {
+                tracer::wait_ready(vm, id)?;
+                let traces = if is_long() { 20_000 } else { 500 };
+                let traffic = format!("rate=500 count={traces}");
+                let timeout = vm.soon() * if is_long() { 10 } else { 1 };
+                nothing_lost(tracer::count(vm, id, &traffic, timeout)?)?;
+                // Those that the device lost are not held against anybody.
+                let traffic = "rate=500 count=500 lost=100 interleave=4 torn=100";
+                let t = tracer::count(vm, id, traffic, timeout)?;
+                ensure!(t.dropped > 0, "{t:?}");
+                nothing_lost(t)
+            })
+            .with_context(|| config.to_owned())?;
+        }
+        Ok(())
+    })
+}
+
+fn upstream_is_overrun(lab: &Lab) -> Result<()> {
+    lab.shared(|vm| {
+        upstream(vm, "config", |vm, id| {
+            tracer::wait_ready(vm, id)?;
+            let timeout = vm.soon() * 2;
+            let t = tracer::count(vm, id, "rate=max count=200000", timeout)?;
+            ensure!(t.lines > 0 && t.missing() > 0, "{t:?}");
+            // And it finds its way back.
+            tracer::count(vm, id, "rate=500 count=100", timeout)?;
+            nothing_lost(tracer::count(vm, id, "rate=500 count=500", timeout)?)
+        })
+    })
+}
+
+fn upstream_loses_tracer(lab: &Lab) -> Result<()> {
+    lab.shared(|vm| {
+        upstream(vm, "deny on", |vm, id| {
+            let soon = vm.soon();
+            let owner = |vm: &mut Vm, owner: Owner| {
+                let control = vm.model(id)?.control();
+                wait_until(&format!("the tracer to be {owner:?}'s"), soon, || {
+                    let state = control.tracer("")?;
+                    Ok(state.owner == owner && state.running == (owner == Owner::Driver))
+                })
+            };
+            ensure!(vm.model(id)?.control().tracer("")?.owner == Owner::Nobody);
+            for free in ["deny off", "give"] {
+                // The event is what it waits for.
+                vm.model(id)?.control().tracer(free)?;
+                vm.model(id)?.run("event type=0x26 subtype=0")?;
+                owner(vm, Owner::Driver).with_context(|| free.to_owned())?;
+                tracer::wait_ready(vm, id)?;
+                let t = tracer::count(vm, id, "rate=500 count=200", soon)?;
+                nothing_lost(t).with_context(|| free.to_owned())?;
+                let asked = vm.model(id)?.control().tracer("take")?.counters.refused;
+                let control = vm.model(id)?.control();
+                wait_until("the driver to ask again", soon, || {
+                    Ok(control.tracer("")?.counters.refused > asked)
+                })?;
+            }
+            // Events without a reason, of kinds that there are not, and twice.
+            vm.model(id)?.control().tracer("give")?;
+            owner(vm, Owner::Driver)?;
+            // Not before it has found the first new block: it would take old
+            // ones, which still are in the buffer, for new.
+            tracer::wait_ready(vm, id)?;
+            for subtype in [1, 1, 3, 255] {
+                vm.model(id)?
+                    .run(&format!("event type=0x26 subtype={subtype} count=10"))?;
+            }
+            vm.model(id)?.control().tracer("config double_events=5")?;
+            nothing_lost(tracer::count(vm, id, "rate=500 count=200", soon)?)?;
+            // The strings move.
+            let read = vm.model(id)?.control().tracer("")?.counters.string_bytes;
+            vm.model(id)?.control().tracer("update")?;
+            let control = vm.model(id)?.control();
+            wait_until("the driver to read the strings again", soon, || {
+                let state = control.tracer("")?;
+                Ok(state.running && state.counters.string_bytes > read)
+            })?;
+            tracer::clear(vm)?;
+            Ok(())
+        })
+    })
+}
+
+/// Where Debian has the tool.
+const MSTFLINT: &str = "/usr/lib/x86_64-linux-gnu/mstflint";
+
+/// What the tool asks of the device before it reads the trace: that firmware
+/// runs, and the number of a ConnectX-7. It asks through the vendor specific
+/// capability, which the model does not have.
+const STUBS: &[(&str, &str)] = &[
+    (
+        "mtcr.py",
+        "class MstDevice:\n    def __init__(self, name): pass\n    def read4(self, at): return 0x218\n",
+    ),
+    (
+        "cmdif.py",
+        "class CmdIf:\n    def __init__(self, device): pass\n    def getFwInfo(self): pass\n",
+    ),
+];
+
+/// Runs mstfwtrace, as Debian has it, for a while; what it prints.
+fn mstfwtrace(vm: &mut Vm, id: DeviceId) -> Result<String> {
+    let stubs = "/tmp/stubs";
+    let agent = vm.agent();
+    agent.output(&["mkdir", "-p", stubs], vm.soon())?;
+    for (name, text) in STUBS {
+        let path = format!("{stubs}/{name}");
+        agent.output(
+            &["/bin/sh", "-c", "printf %s \"$1\" > \"$0\"", &path, text],
+            vm.soon(),
+        )?;
+    }
+    let tools = format!("{MSTFLINT}/python_tools");
+    let path = format!("PYTHONPATH={stubs}:{tools}:{MSTFLINT}/python_ext_libs");
+    let script = format!("{tools}/mstfwtrace/mstfwtrace.py");
+    let (bdf, timeout) = (vm.bdf(id), vm.scaled(Duration::from_secs(120)));
+    // It reads once a second until it is interrupted.
+    let argv = [
+        "env",
+        &path,
+        "timeout",
+        "--signal=INT",
+        "30",
+        "python3",
+        &script,
+        "-d",
+        &bdf,
+    ];
+    let out = agent.exec(&argv, timeout)?;
+    let text = [out.stdout, out.stderr].concat();
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The tool prints each trace whose time is greater than all before.
+fn upstream_mstfwtrace(lab: &Lab) -> Result<()> {
+    let boot = Boot {
+        hardware: Hardware {
+            ports: 1,
+            ..Hardware::default()
+        },
+        root: true,
+        modules: vec![PEER.into()],
+        ..Boot::default()
+    };
+    with(Vm::boot(&lab.manifest, lab.test, &boot)?, |vm| {
+        upstream(vm, "config", |vm, id| {
+            tracer::wait_ready(vm, id)?;
+            tracer::count(vm, id, "rate=500 count=100", vm.soon())?;
+            let mut latest = 0;
+            let mut expected = tracer::collect(vm)?;
+            expected.retain(|line| {
+                let later = line.time > latest;
+                latest = latest.max(line.time);
+                later
+            });
+            ensure!(expected.len() > 50, "{}", expected.len());
+            let printed = mstfwtrace(vm, id)?;
+            let lines: Vec<&str> = printed.lines().filter(|l| l.starts_with('[')).collect();
+            let expected: Vec<String> = expected
+                .iter()
+                .map(|l| {
+                    let lost = u8::from(l.lost);
+                    format!("[{:#x}] {lost} [{:#x}] {}", l.time, l.id, l.message)
+                })
+                .collect();
+            ensure!(lines == expected, "it printed:\n{printed}");
+            Ok(())
+        })
+    })
+}
