@@ -7,7 +7,8 @@
 use libfuzzer_sys::fuzz_target;
 use mlx5_pure::layouts::commands::AccessRegisterOut;
 use mlx5_pure::layouts::own::HostEndianness;
-use mlx5_pure::layouts::registers::{DtorReg, McamReg, MtrcCap};
+use mlx5_pure::layouts::registers::{DtorReg, McamReg};
+use mlx5_pure::layouts::tracer::MtrcCap;
 
 fuzz_target!(|data: &[u8]| {
     let words = AccessRegisterOut::REGISTER_DATA.iter(data);

@@ -77,6 +77,7 @@ pub mod caps {
 #[path = "../../../cmdif"]
 pub mod cmdif {
     pub mod error;
+    pub mod gate;
     pub mod slots;
     pub mod wire;
 }
@@ -89,9 +90,28 @@ pub mod eq {
     pub mod ring;
 }
 
+/// Kernel wrappers: what of the driver's `kapi/` is pure.
+#[path = "../../../kapi"]
+pub mod kapi {
+    pub mod silence;
+}
+
 /// Firmware pages: what of the driver's `pages/` is pure.
 #[path = "../../../pages"]
 pub mod pages {
+    pub mod plan;
+}
+
+/// Health: what of the driver's `health/` is pure.
+#[path = "../../../health"]
+pub mod health {
+    pub mod buffer;
+    pub mod policy;
+}
+
+/// Virtual functions: what of the driver's `sriov/` is pure.
+#[path = "../../../sriov"]
+pub mod sriov {
     pub mod plan;
 }
 
@@ -101,8 +121,26 @@ pub mod segment {
     pub mod decode;
 }
 
+#[path = "../../../wqe/mod.rs"]
+pub mod wqe;
+
 /// Device: what of the driver's `device/` is pure.
 #[path = "../../../device"]
 pub mod device {
     pub mod state;
+}
+
+/// Firmware tracer: what of the driver's `tracer/` is pure.
+#[path = "../../../tracer"]
+pub mod tracer {
+    pub mod assembly;
+    pub mod block;
+    pub mod capability;
+    pub mod drain;
+    pub mod event;
+    pub mod format;
+    pub mod ownership;
+    pub mod pace;
+    pub mod strings;
+    pub mod timestamp;
 }

@@ -90,8 +90,8 @@ fn every_field_of_every_structure_agrees_with_c() {
     let mut body = String::new();
     for (description, c_type) in structures() {
         body += &format!("\tprintf(\"%zu\\n\", sizeof(struct {c_type}));\n");
-        for field in description.fields {
-            let name = field.name;
+        for member in description.members {
+            let name = member.name;
             body += &format!(
                 "\tprintf(\"%zu %zu\\n\", offsetof(struct {c_type}, {name}), \
                  sizeof(((struct {c_type} *)0)->{name}));\n"
@@ -113,11 +113,12 @@ fn every_field_of_every_structure_agrees_with_c() {
             }
         };
         check("size", (description.len * 8 / unit).to_string(), next());
-        for field in description.fields {
+        assert_eq!(description.members.len(), description.fields.len());
+        for member in description.members {
             fields += 1;
-            let ours = format!("{} {}", field.offset / unit, field.width / unit);
-            check(field.name, ours, next());
-            assert_eq!((field.offset % unit, field.width % unit), (0, 0));
+            let ours = format!("{} {}", member.offset / unit, member.width / unit);
+            check(member.name, ours, next());
+            assert_eq!((member.offset % unit, member.width % unit), (0, 0));
         }
         if let Some(name) = description.tail {
             check(name, (description.len * 8 / unit).to_string(), next());

@@ -59,7 +59,7 @@ proptest! {
         let mut page = current.clone();
         let set = atomic(&mut page, &max);
         prop_assert!(set || page == current);
-        check(&ATOMIC, &current, &page, &max, &["atomic_req_8B_endianness_mode"])?;
+        check(&ATOMIC, &current, &page, &max, &["atomic_req_8b_endianness_mode"])?;
     }
 
     #[test]

@@ -5,8 +5,11 @@
 
 mod caps;
 mod eq;
+mod health;
 mod layouts;
 mod pages;
 mod segment;
 mod slots;
+mod tracer;
 mod wire;
+mod wqe;

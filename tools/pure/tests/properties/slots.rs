@@ -11,9 +11,21 @@ enum Step {
     Take(bool),
     Post(u8),
     Complete(u8),
+    Expire(u8),
     Abandon(u8),
+    Abort(u8),
     Release(u8),
 }
+
+const STATES: [Slot; 7] = [
+    Slot::Free,
+    Slot::Taken,
+    Slot::Posted,
+    Slot::Overdue,
+    Slot::Done,
+    Slot::Orphan,
+    Slot::Aborted,
+];
 
 fn step() -> impl Strategy<Value = Step> {
     let slot = prop_oneof![9 => 0_u8..MAX_SLOTS as u8, 1 => any::<u8>()];
@@ -21,7 +33,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<bool>().prop_map(Step::Take),
         2 => slot.clone().prop_map(Step::Post),
         2 => slot.clone().prop_map(Step::Complete),
+        1 => slot.clone().prop_map(Step::Expire),
         1 => slot.clone().prop_map(Step::Abandon),
+        1 => slot.clone().prop_map(Step::Abort),
         2 => slot.prop_map(Step::Release),
     ]
 }
@@ -61,8 +75,8 @@ proptest! {
                 }
                 Step::Complete(slot) => {
                     let expected = match model.get(&slot) {
-                        Some(Slot::Posted) => Completed::Wanted,
-                        Some(Slot::Orphan) => Completed::Late,
+                        Some(Slot::Posted | Slot::Overdue) => Completed::Wanted,
+                        Some(Slot::Orphan | Slot::Aborted) => Completed::Late,
                         _ => Completed::Spurious,
                     };
                     prop_assert_eq!(table.complete(slot), expected);
@@ -72,11 +86,25 @@ proptest! {
                         Completed::Spurious => None,
                     };
                 }
-                Step::Abandon(slot) => {
+                Step::Expire(slot) => {
                     let may = model.get(&slot) == Some(&Slot::Posted);
+                    prop_assert_eq!(table.expire(slot), may);
+                    if may {
+                        model.insert(slot, Slot::Overdue);
+                    }
+                }
+                Step::Abandon(slot) => {
+                    let may = model.get(&slot) == Some(&Slot::Overdue);
                     prop_assert_eq!(table.abandon(slot), may);
                     if may {
                         model.insert(slot, Slot::Orphan);
+                    }
+                }
+                Step::Abort(slot) => {
+                    let may = matches!(model.get(&slot), Some(Slot::Posted | Slot::Overdue));
+                    prop_assert_eq!(table.abort(slot), may);
+                    if may {
+                        model.insert(slot, Slot::Aborted);
                     }
                 }
                 Step::Release(slot) => {
@@ -90,7 +118,7 @@ proptest! {
             for slot in 0..=u8::MAX {
                 prop_assert_eq!(table.state(slot), model.get(&slot).copied());
             }
-            for state in [Slot::Free, Slot::Taken, Slot::Posted, Slot::Done, Slot::Orphan] {
+            for state in STATES {
                 let expected = model.values().filter(|s| **s == state).count();
                 prop_assert_eq!(table.in_state(state), expected);
             }
