@@ -143,29 +143,37 @@ impl Archive {
         &self.options
     }
 
-    /// Asks the archive which of the packages that match the names are there now.
-    /// `dir` is an empty folder for apt's lists.
+    /// An apt of its own for `suite`, which leaves the host's alone. `dir` is an empty folder for its
+    /// lists and for what it downloads; `sources` says whether source packages are wanted too.
     ///
     /// # Errors
     ///
     /// No apt on this host, or the archive cannot be reached.
-    pub fn packages(&self, dir: &Path, log: &Path) -> Result<Vec<Package>> {
+    pub fn apt(
+        &self,
+        dir: &Path,
+        suite: &str,
+        sources: bool,
+        what: &str,
+        log: &Path,
+    ) -> Result<Apt> {
         for sub in ["state/lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(dir.join(sub))?;
         }
         fs::write(dir.join("status"), "")?;
-        let backports = format!("{SUITE}-backports");
         let signed = if Path::new(KEYRING).exists() {
             format!("[signed-by={KEYRING}] ")
         } else {
             String::new()
         };
-        fs::write(
-            dir.join("sources.list"),
-            self.source(&backports)
-                .replacen("deb ", &format!("deb {signed}"), 1)
-                + "\n",
-        )?;
+        let mut list = self
+            .source(suite)
+            .replacen("deb ", &format!("deb {signed}"), 1)
+            + "\n";
+        if sources {
+            list += &list.replacen("deb ", "deb-src ", 1);
+        }
+        fs::write(dir.join("sources.list"), list)?;
         let mut conf = format!(
             "Dir::State \"{dir}/state\";\nDir::State::status \"{dir}/status\";\n\
              Dir::Cache \"{dir}/cache\";\nDir::Etc::SourceList \"{dir}/sources.list\";\n\
@@ -180,27 +188,56 @@ impl Archive {
             conf.push('\n');
         }
         fs::write(dir.join("apt.conf"), conf)?;
-        let apt = |program: &str| {
-            let mut cmd = Command::new(program);
-            cmd.env("APT_CONFIG", dir.join("apt.conf"))
-                .env("LC_ALL", "C");
-            cmd
+        let apt = Apt {
+            dir: dir.to_owned(),
         };
         crate::ui::Step {
-            what: "toolbox: asking the Debian archive for its package lists",
+            what,
             usual: std::time::Duration::from_secs(4),
             log,
             hint: "check that this machine reaches its Debian mirror (`apt-get update`); \
                    MLX5RS_DEBIAN_MIRROR=http://.../debian names another",
         }
         .run({
-            let mut cmd = apt("apt-get");
+            let mut cmd = apt.command("apt-get");
             cmd.args(["update", "-o", "APT::Update::Error-Mode=any"]);
             cmd
         })?;
-        let dump = output(apt("apt-cache").args(["dumpavail"]))
+        Ok(apt)
+    }
+
+    /// Asks the archive which packages the backports of the release hold now. `dir` is an empty folder.
+    ///
+    /// # Errors
+    ///
+    /// No apt on this host, or the archive cannot be reached.
+    pub fn backports(&self, dir: &Path, log: &Path) -> Result<Vec<Package>> {
+        let apt = self.apt(
+            dir,
+            &format!("{SUITE}-backports"),
+            false,
+            "toolbox: asking the Debian archive for its package lists",
+            log,
+        )?;
+        let dump = output(apt.command("apt-cache").args(["dumpavail"]))
             .context("list the packages of the archive")?;
         Ok(parse_available(&dump))
+    }
+}
+
+/// An apt with its own lists.
+pub struct Apt {
+    dir: PathBuf,
+}
+
+impl Apt {
+    /// One of its programs, in its folder.
+    pub fn command(&self, program: &str) -> Command {
+        let mut cmd = Command::new(program);
+        cmd.env("APT_CONFIG", self.dir.join("apt.conf"))
+            .env("LC_ALL", "C")
+            .current_dir(&self.dir);
+        cmd
     }
 }
 

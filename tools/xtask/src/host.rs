@@ -12,6 +12,7 @@ use anyhow::{bail, Context, Result};
 use crate::cache::{Cache, Key};
 use crate::inputs::Generated;
 use crate::project::Project;
+use crate::rdma_core;
 use crate::tally::{run_tests, Tally};
 use crate::ui::{foreground, output, say, Step};
 
@@ -129,6 +130,13 @@ impl Host<'_> {
         cmd
     }
 
+    /// The same for the whole workspace, whose crates need rdma-core too.
+    fn workspace(&self) -> Result<Command> {
+        let mut cmd = self.cargo();
+        cmd.env(rdma_core::VARIABLE, rdma_core::rdma_core(self.cache)?);
+        Ok(cmd)
+    }
+
     fn step(&self, what: &str, usual: u64, log: &str, cmd: Command) -> Result<()> {
         let log = self.project.log(log);
         let _ = fs::remove_file(&log);
@@ -178,10 +186,9 @@ impl Host<'_> {
         Ok(programs)
     }
 
-    /// A cargo subcommand: the installed one, or a pinned version in the cache.
-    fn subcommand(&self, name: &str, version: &str) -> Result<Command> {
+    /// `cmd`, which is cargo, with a subcommand: the installed one, or a pinned version in the cache.
+    fn subcommand(&self, mut cmd: Command, name: &str, version: &str) -> Result<Command> {
         let program = format!("cargo-{name}");
-        let mut cmd = self.cargo();
         let there = Command::new(&program)
             .args([name, "--version"])
             .output()
@@ -213,8 +220,8 @@ impl Host<'_> {
         Ok(cmd)
     }
 
-    fn nextest(&self) -> Result<Command> {
-        let mut cmd = self.subcommand("nextest", NEXTEST)?;
+    fn nextest(&self, cargo: Command) -> Result<Command> {
+        let mut cmd = self.subcommand(cargo, "nextest", NEXTEST)?;
         cmd.args(["run", "--no-fail-fast"]);
         if std::env::var_os("CI").is_some() {
             cmd.args(["--profile", "ci"]);
@@ -231,7 +238,7 @@ impl Host<'_> {
     ///
     /// The runner could not be started.
     pub fn tests(&self) -> Result<Tally> {
-        let mut cmd = self.nextest()?;
+        let mut cmd = self.nextest(self.workspace()?)?;
         cmd.args([
             "--workspace",
             "--filterset",
@@ -246,7 +253,7 @@ impl Host<'_> {
     ///
     /// The runner could not be started.
     pub fn doc_tests(&self) -> Result<Tally> {
-        let mut cmd = self.cargo();
+        let mut cmd = self.workspace()?;
         cmd.args(["test", "--workspace", "--doc"]);
         run_tests(cmd)
     }
@@ -276,7 +283,10 @@ impl Host<'_> {
     ///
     /// The runner could not be started.
     pub fn vm_tests(&self, manifest: &Path, choice: VmTests<'_>) -> Result<Tally> {
-        let mut cmd = self.nextest()?;
+        let mut cmd = self.nextest(match choice {
+            VmTests::AfterHostTests => self.workspace()?,
+            VmTests::Matching(_) | VmTests::Long => self.cargo(),
+        })?;
         cmd.env("MLX5RS_MANIFEST", manifest);
         match choice {
             // The same selection of packages as in the host tests, so that cargo
@@ -394,7 +404,10 @@ impl Host<'_> {
             say("no benches in the host crates yet");
             return Ok(());
         }
-        foreground(self.cargo().args(["bench", "--workspace", "--benches"]))
+        foreground(
+            self.workspace()?
+                .args(["bench", "--workspace", "--benches"]),
+        )
     }
 
     /// clippy over the host crates.
@@ -403,7 +416,7 @@ impl Host<'_> {
     ///
     /// It found something.
     pub fn clippy(&self) -> Result<()> {
-        let mut cmd = self.cargo();
+        let mut cmd = self.workspace()?;
         cmd.args([
             "clippy",
             "--workspace",
@@ -421,7 +434,7 @@ impl Host<'_> {
     ///
     /// It found something.
     pub fn rustdoc(&self) -> Result<()> {
-        let mut cmd = self.cargo();
+        let mut cmd = self.workspace()?;
         cmd.args([
             "doc",
             "--workspace",

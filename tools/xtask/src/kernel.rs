@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
-use serde::{Deserialize, Serialize};
 
 use crate::apt::SERIES;
 use crate::cache::{Cache, Key};
@@ -18,8 +17,7 @@ use crate::toolbox::Toolbox;
 use crate::ui::{output, Step};
 
 /// Which kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Flavour {
     /// The unmodified stock kernel of trixie-backports.
     Debian,
@@ -62,6 +60,16 @@ impl Flavour {
             Self::Test => 560,
             Self::Kasan => 760,
         })
+    }
+}
+
+impl From<Flavour> for mlx5_manifest::Kernel {
+    fn from(flavour: Flavour) -> Self {
+        match flavour {
+            Flavour::Debian => Self::Debian,
+            Flavour::Test => Self::Test,
+            Flavour::Kasan => Self::Kasan,
+        }
     }
 }
 

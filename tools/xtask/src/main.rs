@@ -11,8 +11,8 @@ mod host;
 mod inputs;
 mod intree;
 mod kernel;
-mod manifest;
 mod project;
+mod rdma_core;
 mod tally;
 mod toolbox;
 mod ui;
@@ -28,7 +28,7 @@ use cache::Cache;
 use host::{Host, VmTests};
 use inputs::Generated;
 use kernel::{Flavour, Kernel};
-use manifest::Manifest;
+use mlx5_manifest::{DeviceKind, Manifest};
 use project::Project;
 use tally::{Report, Tally};
 use toolbox::Toolbox;
@@ -48,8 +48,8 @@ struct On {
     #[arg(long)]
     kernel: Option<Flavour>,
     /// The device: `model`, or `vfio:<BDF>` for a real one.
-    #[arg(long, default_value = "model", value_parser = manifest::device)]
-    device: String,
+    #[arg(long, default_value = "model")]
+    device: DeviceKind,
 }
 
 #[derive(Subcommand)]
@@ -175,7 +175,7 @@ impl Session {
     }
 
     /// Makes all that a VM needs and writes the manifest.
-    fn prepare(&self, flavour: Flavour, device: &str, guest: bool) -> Result<Ready> {
+    fn prepare(&self, flavour: Flavour, device: &DeviceKind, guest: bool) -> Result<Ready> {
         let host = self.host();
         let (kernel, driver, programs) = std::thread::scope(|scope| {
             let programs = scope.spawn(|| host.programs());
@@ -193,7 +193,7 @@ impl Session {
         };
         let path = self.project.manifest(flavour.name());
         Manifest {
-            kernel: flavour,
+            kernel: flavour.into(),
             release: kernel.release,
             image: kernel.image,
             modules_root: kernel.modules_root,
@@ -203,7 +203,8 @@ impl Session {
             guest_root,
             model: programs.model,
             agent: programs.agent,
-            device: device.to_owned(),
+            device: device.clone(),
+            path: PathBuf::new(),
         }
         .write(&path)?;
         say(format!("manifest: {}", self.project.short(&path)));
@@ -328,7 +329,7 @@ fn test_everything() -> Result<()> {
         for flavour in [Flavour::Debian, Flavour::Test, Flavour::Kasan] {
             let on = On {
                 kernel: Some(flavour),
-                device: "model".to_owned(),
+                device: DeviceKind::Model,
             };
             if flavour == Flavour::Test {
                 // The code of the KUnit suites, which the stock kernel leaves out.
@@ -416,7 +417,12 @@ fn run(task: Task) -> Result<()> {
         }
         Task::Env => {
             let session = Session::open()?;
-            for (name, value) in session.generated.variables() {
+            let rdma_core = rdma_core::rdma_core(&session.cache)?;
+            let variables = session.generated.variables();
+            for (name, value) in variables
+                .into_iter()
+                .chain([(rdma_core::VARIABLE, rdma_core.as_os_str())])
+            {
                 println!("export {name}='{}'", value.to_string_lossy());
             }
             Ok(())

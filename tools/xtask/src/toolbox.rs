@@ -249,7 +249,7 @@ impl Toolbox {
             need_mmdebstrap(&log)?;
             let archive = Archive::of_host()?;
             let lists = partial.join("apt");
-            let kernel = choose_kernel(&archive.packages(&lists, &log)?)?;
+            let kernel = choose_kernel(&archive.backports(&lists, &log)?)?;
             fs::remove_dir_all(&lists)?;
             say(format!(
                 "toolbox: stock kernel {} ({})",
