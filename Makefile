@@ -38,6 +38,7 @@ help:
 	@echo '                        host'\''s if they are complete, else a Debian root in the cache'
 	@echo '  MLX5RS_JOBS=n         compilers at once (number of CPUs)'
 	@echo '  MLX5RS_DEBIAN_MIRROR  address of a Debian mirror (that of the host'\''s apt)'
+	@echo '  MLX5RS_RDMA_CORE      folder with include/ and source/ of rdma-core (those of Debian 13)'
 
 .PHONY: run shell peer kunit soak lint
 run shell peer kunit soak lint:

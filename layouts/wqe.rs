@@ -584,6 +584,76 @@ mod tests {
         assert_eq!(MaskedCs8Seg::LEN, 32);
     }
 
+    /// The bits within words, which the macro was told, against the header's constants for them.
+    #[test]
+    fn bits_of_the_header() {
+        use super::super::ifc::*;
+        let word = |field: super::super::Field| field.in_word().mask;
+        // A byte is the first, second ... of its word.
+        let byte = |field: super::super::Field| word(field) >> (24 - field.offset / 8 % 4 * 8);
+        assert_eq!(word(CtrlSeg::OPCODE), MLX5_WQE_CTRL_OPCODE_MASK);
+        assert_eq!(word(CtrlSeg::WQE_INDEX), MLX5_WQE_CTRL_WQE_INDEX_MASK);
+        assert_eq!(word(CtrlSeg::QPN), MLX5_WQE_CTRL_QPN_MASK);
+        assert_eq!(word(CtrlSeg::DS), MLX5_WQE_CTRL_DS_MASK);
+        assert_eq!(word(CtrlSeg::SE), MLX5_WQE_CTRL_SOLICITED);
+        assert_eq!(word(CtrlSeg::CE), MLX5_WQE_CTRL_CQ_UPDATE_AND_EQE);
+        assert_eq!(
+            CtrlSeg::FM.in_word().with(0, 4),
+            Some(MLX5_FENCE_MODE_SMALL_AND_FENCE)
+        );
+        assert_eq!(byte(EthSeg::L4_CSUM), MLX5_ETH_WQE_L4_CSUM);
+        assert_eq!(byte(EthSeg::L3_CSUM), MLX5_ETH_WQE_L3_CSUM);
+        assert_eq!(byte(EthSeg::L4_INNER_CSUM), MLX5_ETH_WQE_L4_INNER_CSUM);
+        assert_eq!(byte(EthSeg::L3_INNER_CSUM), MLX5_ETH_WQE_L3_INNER_CSUM);
+        assert_eq!(
+            byte(EthSeg::SWP_OUTER_L4_UDP),
+            MLX5_ETH_WQE_SWP_OUTER_L4_UDP
+        );
+        assert_eq!(
+            byte(EthSeg::SWP_OUTER_L3_IPV6),
+            MLX5_ETH_WQE_SWP_OUTER_L3_IPV6
+        );
+        assert_eq!(
+            byte(EthSeg::SWP_INNER_L4_UDP),
+            MLX5_ETH_WQE_SWP_INNER_L4_UDP
+        );
+        assert_eq!(
+            byte(EthSeg::SWP_INNER_L3_IPV6),
+            MLX5_ETH_WQE_SWP_INNER_L3_IPV6
+        );
+        assert_eq!(word(EthSeg::INSERT_TRAILER), MLX5_ETH_WQE_INSERT_TRAILER);
+        let association = EthSeg::TRAILER_ASSOCIATION.in_word();
+        for (value, bits) in [
+            (1, MLX5_ETH_WQE_TRAILER_HDR_OUTER_IP_ASSOC),
+            (2, MLX5_ETH_WQE_TRAILER_HDR_OUTER_L4_ASSOC),
+            (3, MLX5_ETH_WQE_TRAILER_HDR_INNER_IP_ASSOC),
+            (4, MLX5_ETH_WQE_TRAILER_HDR_INNER_L4_ASSOC),
+        ] {
+            assert_eq!(association.with(0, value), Some(bits));
+        }
+        assert_eq!(
+            word(InlineSeg::BYTE_COUNT),
+            MLX5_WQE_INLINE_SEG_BYTE_COUNT_MASK
+        );
+        assert_eq!(byte(UmrCtrlSeg::INLINE), MLX5_UMR_INLINE);
+        assert_eq!(
+            byte(UmrCtrlSeg::CHECK_FREE),
+            MLX5_UMR_CHECK_NOT_FREE | MLX5_UMR_CHECK_FREE
+        );
+        assert_eq!(
+            byte(UmrCtrlSeg::TRANSLATION_OFFSET_EN),
+            MLX5_UMR_TRANSLATION_OFFSET_EN
+        );
+        assert_eq!(word(BsfInl::VALID) >> 16, MLX5_BSF_INL_VALID);
+        assert_eq!(word(BsfInl::REFRESH) >> 16, MLX5_BSF_REFRESH_DIF);
+        assert_eq!(byte(BsfInl::REPEAT_BLOCK), MLX5_BSF_REPEAT_BLOCK);
+        assert_eq!(byte(BsfInl::INC_REFTAG), MLX5_BSF_INC_REFTAG);
+        assert_eq!(
+            byte(BsfInl::ESCAPE),
+            MLX5_BSF_APPTAG_ESCAPE | MLX5_BSF_APPREF_ESCAPE
+        );
+    }
+
     #[test]
     fn opcodes_have_names() {
         assert_eq!(WqeOpcode(0x25).label(), "UMR");

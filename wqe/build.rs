@@ -50,6 +50,7 @@ use super::{
         Posted,
         Producer, //
     },
+    quick,
     segment::Segment,
     transport::{
         Dci,
@@ -57,6 +58,7 @@ use super::{
         Rc,
         Reads,
         Transport,
+        TransportKind,
         Uc,
         Ud,
         UdOffload,
@@ -73,7 +75,7 @@ use super::{
         Units, //
     },
     validate::{
-        first_violation,
+        first_of_all,
         Context, //
     },
     violation::{
@@ -82,15 +84,26 @@ use super::{
         Violation, //
     },
     wait,
-    xlt::Translations,
+    xlt::{
+        Klm,
+        Ksm,
+        Page,
+        Stride,
+        Translations, //
+    },
     Block,
+    BLOCK,
+    MAX_DS,
     UNIT, //
 };
 use crate::layouts::wqe::{
     AtomicSeg,
+    BsfSeg,
     CtrlSeg,
     InlineSeg,
+    Mkc,
     RaddrSeg,
+    UmrCtrlSeg,
     WqeOpcode, //
 };
 
@@ -148,6 +161,161 @@ pub trait Invalidates: Sends {}
 impl Invalidates for Rc {}
 impl Invalidates for Xrc {}
 impl Invalidates for Dci {}
+
+/// The bytes of `count` units of a ring from unit `at` on, which may count beyond its end; `None` if they
+/// wrap.
+#[inline(always)]
+fn place(blocks: &mut [Block], at: usize, count: usize) -> Option<&mut [u8]> {
+    let ring = blocks.as_flattened_mut();
+    // The number of blocks is a power of two.
+    let first = (UNIT * at) & ring.len().wrapping_sub(1);
+    ring.get_mut(first..first + UNIT * count)
+}
+
+/// Bytes with zeros behind them.
+fn padded(bytes: &[u8]) -> Unit {
+    let mut unit = [0; UNIT];
+    for (to, from) in unit.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    unit
+}
+
+/// Writes inline data of `len` bytes, which take `needed` units from unit `at` on.
+#[inline]
+fn write_inline(blocks: &mut [Block], at: usize, needed: usize, len: usize, parts: &[&[u8]]) {
+    let mut head = InlineSeg::new();
+    head.set_inline(true);
+    // The limit of a WQE is below what 10 bits count.
+    let _ = head.try_set_byte_count(len as u16 & 0x3ff);
+    let head = head.into_bytes();
+    let Some(place) = place(blocks, at, needed) else {
+        write_wrapping(blocks, at, 0, &[&head]);
+        write_wrapping(blocks, at, InlineSeg::LEN, parts);
+        return;
+    };
+    // What the data do not fill of the last unit is 0.
+    if let Some(last) = place.last_chunk_mut::<UNIT>() {
+        *last = [0; UNIT];
+    }
+    let (to, mut place) = place.split_at_mut(InlineSeg::LEN);
+    to.copy_from_slice(&head);
+    for part in parts {
+        // All of them fit.
+        let Some((to, rest)) = place.split_at_mut_checked(part.len()) else {
+            break;
+        };
+        to.copy_from_slice(part);
+        place = rest;
+    }
+}
+
+/// Writes bytes behind one another from byte `skip` of unit `at` on, which wrap at the end of the ring,
+/// and zeros up to the end of the last unit.
+#[cold]
+fn write_wrapping(blocks: &mut [Block], at: usize, skip: usize, parts: &[&[u8]]) {
+    let ring = blocks.as_flattened_mut();
+    let mask = ring.len().wrapping_sub(1);
+    let mut to = UNIT * at + skip;
+    let mut write = |byte| {
+        if let Some(place) = ring.get_mut(to & mask) {
+            *place = byte;
+        }
+        to += 1;
+        to % UNIT != 0
+    };
+    let mut inside = skip % UNIT != 0;
+    for byte in parts.iter().copied().flatten() {
+        inside = write(*byte);
+    }
+    while inside {
+        inside = write(0);
+    }
+}
+
+/// What a UMR consists of behind its control segment.
+struct UmrParts<'a> {
+    ctrl: &'a [u8; UmrCtrlSeg::LEN],
+    umr: &'a Umr<'a>,
+    /// Of a stride block.
+    head: Option<&'a Unit>,
+    bsf: Option<&'a [u8; BsfSeg::LEN]>,
+}
+
+impl UmrParts<'_> {
+    /// Writes it to `count` units from unit `at` on.
+    fn write(&self, blocks: &mut [Block], at: usize, count: usize) {
+        match place(blocks, at, count) {
+            Some(place) => self.fill(place),
+            None => self.write_wrapping(blocks, at, count),
+        }
+    }
+
+    #[cold]
+    fn write_wrapping(&self, blocks: &mut [Block], at: usize, count: usize) {
+        let mut bytes = [0; MAX_DS * UNIT];
+        if let Some(bytes) = bytes.get_mut(..count * UNIT) {
+            self.fill(bytes);
+            write_wrapping(blocks, at, 0, &[bytes]);
+        }
+    }
+
+    /// Fills `place`, which has the right length.
+    #[inline]
+    fn fill(&self, place: &mut [u8]) {
+        let Some((ctrl, place)) = place.split_first_chunk_mut() else {
+            return;
+        };
+        *ctrl = *self.ctrl;
+        let Some((context, mut place)) = place.split_first_chunk_mut() else {
+            return;
+        };
+        *context = *self.umr.patch.context.as_bytes();
+        if let Some(bsf) = self.bsf {
+            let Some((entries, last)) = place.split_last_chunk_mut() else {
+                return;
+            };
+            *last = *bsf;
+            place = entries;
+        }
+        match &self.umr.translations {
+            Translations::None => {}
+            Translations::Klms(klms) => fill(place, klms, Klm::entry),
+            Translations::Ksms(ksms) => fill(place, ksms, Ksm::entry),
+            Translations::Pages(pages) => fill(place, pages, Page::entry),
+            Translations::Strides(block) => {
+                if let (Some(head), Some((first, rest))) =
+                    (self.head, place.split_first_chunk_mut())
+                {
+                    *first = *head;
+                    fill(rest, block.entries, Stride::entry);
+                }
+            }
+            Translations::List(list) => {
+                let start = Local {
+                    addr: list.addr,
+                    lkey: list.lkey,
+                };
+                fill(place, &[Sge::of_size(start, list.bytes)], |sge| {
+                    sge.segment()
+                });
+            }
+        }
+    }
+}
+
+/// Writes entries, and zeros behind them.
+#[inline(always)]
+fn fill<E, const N: usize>(place: &mut [u8], entries: &[E], bytes: impl Fn(&E) -> [u8; N]) {
+    let mut to = place.chunks_exact_mut(N);
+    // In this order, the zip takes no place that it has no entry for.
+    for (entry, to) in entries.iter().zip(to.by_ref()) {
+        to.copy_from_slice(&bytes(entry));
+    }
+    for rest in to {
+        rest.fill(0);
+    }
+}
 
 /// A WQE that is being built, on a queue of transport `T`; `S` is how far it is.
 ///
@@ -249,34 +417,30 @@ impl<'q, T: Transport, S> Wqe<'q, T, S> {
         self.units += 1;
     }
 
+    /// Counts the next `count` units; the unit of the ring where they begin, before the wrap, if there is
+    /// room for them.
+    #[inline(always)]
+    fn advance(&mut self, count: usize) -> Option<usize> {
+        let begin = self.units;
+        self.units = begin.saturating_add(count);
+        (self.units <= self.limit).then_some(BLOCK / UNIT * self.first + begin)
+    }
+
     /// Writes whole units, and zeros behind the last bytes.
     #[inline(always)]
     fn push_bytes(&mut self, bytes: &[u8]) {
         let needed = bytes.len().div_ceil(UNIT);
-        if self.units + needed > self.limit {
-            self.units = self.units.saturating_add(needed);
+        let Some(at) = self.advance(needed) else {
             return;
-        }
-        let mut chunks = bytes.chunks_exact(UNIT);
-        for chunk in &mut chunks {
-            if let Some(unit) = chunk.first_chunk() {
-                self.push(unit);
+        };
+        match place(self.blocks, at, needed) {
+            Some(place) if place.len() == bytes.len() => place.copy_from_slice(bytes),
+            Some(place) => {
+                for (to, from) in place.chunks_exact_mut(UNIT).zip(bytes.chunks(UNIT)) {
+                    to.copy_from_slice(&padded(from));
+                }
             }
-        }
-        let rest = chunks.remainder();
-        if !rest.is_empty() {
-            let mut unit = [0; UNIT];
-            for (to, from) in unit.iter_mut().zip(rest) {
-                *to = *from;
-            }
-            self.push(&unit);
-        }
-    }
-
-    /// Zeros up to the end of the block.
-    fn pad_block(&mut self) {
-        while self.units % 4 != 0 {
-            self.push(&[0; UNIT]);
+            None => write_wrapping(self.blocks, at, 0, &[bytes]),
         }
     }
 
@@ -287,7 +451,7 @@ impl<'q, T: Transport, S> Wqe<'q, T, S> {
         self.push(segment.as_bytes());
     }
 
-    #[inline]
+    #[inline(always)]
     fn push_inline(&mut self, parts: &[&[u8]]) {
         let len = parts
             .iter()
@@ -296,87 +460,10 @@ impl<'q, T: Transport, S> Wqe<'q, T, S> {
             return;
         }
         let needed = len.saturating_add(InlineSeg::LEN).div_ceil(UNIT);
-        if self.units.saturating_add(needed) > self.limit {
-            self.units = self.units.saturating_add(needed);
-            return;
-        }
-        let mut head = InlineSeg::new();
-        head.set_inline(true);
-        // The limit of a WQE is below what 10 bits count.
-        let _ = head.try_set_byte_count(len as u16 & 0x3ff);
-        let head = head.into_bytes();
-        match parts {
-            [data] => self.push_whole(head, data),
-            _ => self.push_parts(head, parts),
-        }
-    }
-
-    /// Inline data in one piece, not empty.
-    #[inline(always)]
-    fn push_whole(&mut self, head: [u8; InlineSeg::LEN], data: &[u8]) {
-        const ROOM: usize = UNIT - InlineSeg::LEN;
-        let mut unit = [0; UNIT];
-        let (start, room) = unit.split_at_mut(InlineSeg::LEN);
-        start.copy_from_slice(&head);
-        let Some((first, rest)) = data.split_first_chunk::<ROOM>() else {
-            for (to, from) in room.iter_mut().zip(data) {
-                *to = *from;
-            }
-            self.push(&unit);
+        let Some(at) = self.advance(needed) else {
             return;
         };
-        room.copy_from_slice(first);
-        self.push(&unit);
-        let mut chunks = rest.chunks_exact(UNIT);
-        for chunk in &mut chunks {
-            if let Some(unit) = chunk.first_chunk() {
-                self.push(unit);
-            }
-        }
-        let left = chunks.remainder().len();
-        if left == 0 {
-            return;
-        }
-        let unit = match data.last_chunk::<UNIT>() {
-            // The last bytes go to the front, zeros come in behind them.
-            Some(last) => (u128::from_le_bytes(*last) >> (8 * (UNIT - left))).to_le_bytes(),
-            None => {
-                let mut unit = [0; UNIT];
-                for (to, from) in unit.iter_mut().zip(chunks.remainder()) {
-                    *to = *from;
-                }
-                unit
-            }
-        };
-        self.push(&unit);
-    }
-
-    /// Inline data from several places.
-    fn push_parts(&mut self, head: [u8; InlineSeg::LEN], parts: &[&[u8]]) {
-        let mut unit = [0; UNIT];
-        let (first, _) = unit.split_at_mut(InlineSeg::LEN);
-        first.copy_from_slice(&head);
-        let mut at = InlineSeg::LEN;
-        for part in parts {
-            let mut rest = *part;
-            while !rest.is_empty() {
-                let now = rest.len().min(UNIT - at);
-                let (bytes, later) = rest.split_at(now);
-                if let Some(place) = unit.get_mut(at..at + now) {
-                    place.copy_from_slice(bytes);
-                }
-                rest = later;
-                at += now;
-                if at == UNIT {
-                    self.push(&unit);
-                    unit = [0; UNIT];
-                    at = 0;
-                }
-            }
-        }
-        if at != 0 {
-            self.push(&unit);
-        }
+        write_inline(self.blocks, at, needed, len, parts);
     }
 
     fn push_eth(&mut self, eth: &eth::Encoded<'_>) {
@@ -401,55 +488,33 @@ impl<'q, T: Transport, S: Initial> Wqe<'q, T, S> {
     /// # Errors
     ///
     /// The device lacks a capability for it, or an offset or size has no place in the WQE.
-    #[inline]
+    #[inline(always)]
     pub fn umr(self, umr: &Umr<'_>) -> Result<Wqe<'q, T, Complete>, Violation> {
         let ctrl = umr.ctrl(&self.config.caps)?;
         let bsf = match umr.place {
             Place::WithBsf(bsf) => Some(bsf.segment(self.config.pd)?),
             _ => None,
         };
+        let head = match &umr.translations {
+            Translations::Strides(block) => Some(block.head()?),
+            _ => None,
+        };
+        let entries = match &umr.translations {
+            Translations::List(_) => 1,
+            // Units and octowords are the same; both are padded to whole blocks.
+            translations => usize::try_from(translations.octowords().count()).unwrap_or(usize::MAX),
+        };
+        let parts = UmrParts {
+            ctrl: &ctrl,
+            umr,
+            head: head.as_ref(),
+            bsf: bsf.as_ref(),
+        };
+        let needed = (UmrCtrlSeg::LEN + Mkc::LEN + bsf.map_or(0, |bsf| bsf.len())) / UNIT;
+        let needed = needed.saturating_add(entries);
         let mut wqe = self.op(WqeOpcode::UMR, 0, umr.mkey);
-        wqe.push_bytes(&ctrl);
-        wqe.push_bytes(umr.patch.context.as_bytes());
-        match &umr.translations {
-            Translations::None => {}
-            Translations::Klms(klms) => {
-                for klm in *klms {
-                    wqe.push(&klm.entry());
-                }
-            }
-            Translations::Ksms(ksms) => {
-                for ksm in *ksms {
-                    wqe.push(&ksm.entry());
-                }
-            }
-            Translations::Pages(pages) => {
-                for pair in pages.chunks(2) {
-                    let mut unit = [0; UNIT];
-                    for (to, page) in unit.chunks_exact_mut(8).zip(pair) {
-                        to.copy_from_slice(&page.entry());
-                    }
-                    wqe.push(&unit);
-                }
-            }
-            Translations::Strides(block) => {
-                wqe.push(&block.head()?);
-                for entry in block.entries {
-                    wqe.push(&entry.entry());
-                }
-            }
-            Translations::List(list) => {
-                let place = Local {
-                    addr: list.addr,
-                    lkey: list.lkey,
-                };
-                wqe.push(&Sge::of_size(place, list.bytes).segment());
-                return Ok(wqe);
-            }
-        }
-        wqe.pad_block();
-        if let Some(bsf) = bsf {
-            wqe.push_bytes(&bsf);
+        if let Some(at) = wqe.advance(needed) {
+            parts.write(wqe.blocks, at, needed);
         }
         Ok(wqe)
     }
@@ -940,7 +1005,7 @@ impl<T: Transport, S: Finishable> Wqe<'_, T, S> {
     /// It is longer than a WQE can be, or than the room in the queue.
     #[inline]
     pub fn finish(self) -> Result<Posted, Refusal> {
-        self.finish_with(|_, _| Ok(()))
+        self.finish_with::<false>()
     }
 
     /// The same, after the [validator](mod@super::validate) has read the whole WQE.
@@ -951,30 +1016,13 @@ impl<T: Transport, S: Finishable> Wqe<'_, T, S> {
     /// # Errors
     ///
     /// As for [`finish`](Self::finish), or the validator's first objection.
+    #[inline(always)]
     pub fn finish_checked(self) -> Result<Posted, Refusal> {
-        let config = self.config;
-        let context = Context {
-            transport: Some(T::KIND),
-            caps: config.caps,
-            qpn: Some(config.qpn),
-            index: Some(self.first as u16),
-            signed: Some(config.signed),
-            pd: Some(config.pd),
-            psvs: &[],
-        };
-        self.finish_with(|blocks, index| {
-            match Units::in_ring(blocks, index).and_then(|units| first_violation(units, &context)) {
-                None => Ok(()),
-                Some(violation) => Err(violation),
-            }
-        })
+        self.finish_with::<true>()
     }
 
     #[inline(always)]
-    fn finish_with(
-        self,
-        check: impl FnOnce(&[Block], u16) -> Result<(), Violation>,
-    ) -> Result<Posted, Refusal> {
+    fn finish_with<const CHECKED: bool>(self) -> Result<Posted, Refusal> {
         if self.units > self.limit {
             return Err(self.too_long());
         }
@@ -992,15 +1040,27 @@ impl<T: Transport, S: Finishable> Wqe<'_, T, S> {
         };
         let segment = ctrl.segment();
         let block = self.first & (self.blocks.len() - 1);
-        let Some(place) = self.blocks.get_mut(block) else {
+        let Some(first) = self.blocks.get_mut(block) else {
             return Err(self.too_long());
         };
-        let (place, _) = place.split_at_mut(UNIT);
-        place.copy_from_slice(&segment);
+        let (first, _) = first.split_at_mut(UNIT);
+        first.copy_from_slice(&segment);
         if self.config.signed {
             sign(self.blocks, index);
         }
-        check(self.blocks, index)?;
+        if CHECKED {
+            let queue = quick::Queue {
+                transport: T::KIND,
+                caps: &self.config.caps,
+                qpn: Some(self.config.qpn),
+                index: Some(index),
+                signed: Some(self.config.signed),
+            };
+            match place(self.blocks, BLOCK / UNIT * self.first, self.units) {
+                Some(wqe) if quick::is_clean_of(self.opcode, wqe, &queue) => {}
+                _ => check(self.blocks, self.config, T::KIND, index)?,
+            }
+        }
         let next = index.wrapping_add(self.units.div_ceil(4) as u16);
         self.producer.pi = next;
         let [a, b, c, d, e, f, g, h, ..] = segment;
@@ -1026,6 +1086,29 @@ impl<T: Transport, S: Finishable> Wqe<'_, T, S> {
             needed: self.units.div_ceil(4),
             free: self.free,
         }
+    }
+}
+
+/// What is wrong with the WQE at `index`, if anything is.
+#[cold]
+fn check(
+    blocks: &[Block],
+    config: &Config,
+    transport: TransportKind,
+    index: u16,
+) -> Result<(), Violation> {
+    let context = Context {
+        transport: Some(transport),
+        caps: config.caps,
+        qpn: Some(config.qpn),
+        index: Some(index),
+        signed: Some(config.signed),
+        pd: Some(config.pd),
+        psvs: &[],
+    };
+    match Units::in_ring(blocks, index).and_then(|units| first_of_all(units, &context)) {
+        None => Ok(()),
+        Some(violation) => Err(violation),
     }
 }
 

@@ -173,6 +173,11 @@ impl MkeyMask {
         if self.is_possible(caps) {
             return Ok(());
         }
+        self.refuse(caps)
+    }
+
+    #[cold]
+    fn refuse(self, caps: &Caps) -> Result<(), Violation> {
         match self.refused(caps).next() {
             None => Ok(()),
             Some((fields, name)) => Err(Violation::of(
@@ -221,33 +226,39 @@ pub struct MkeyPatch {
 
 impl MkeyPatch {
     /// Changes nothing.
+    #[inline]
     pub fn new() -> Self {
         Self::default()
     }
 
+    #[inline]
     fn mark(mut self, fields: MkeyMask) -> Self {
         self.mask = self.mask.with(fields);
         self
     }
 
     /// Which fields it changes.
+    #[inline]
     pub fn mask(&self) -> MkeyMask {
         self.mask
     }
 
     /// Length in bytes; 0 is 2^64 (`length64`).
+    #[inline]
     pub fn length(mut self, bytes: u64) -> Self {
         self.context.set_length(bytes);
         self.mark(MkeyMask::LEN)
     }
 
     /// The whole address space.
+    #[inline]
     pub fn whole_address_space(mut self) -> Self {
         self.context.set_length(0).set_length64(true);
         self.mark(MkeyMask::LEN)
     }
 
     /// Address of the first byte.
+    #[inline]
     pub fn start_addr(mut self, addr: u64) -> Self {
         self.context.set_start_addr(addr);
         self.mark(MkeyMask::START_ADDR)
@@ -258,6 +269,7 @@ impl MkeyPatch {
     /// # Errors
     ///
     /// It is more.
+    #[inline]
     pub fn log_page_size(mut self, log: u8) -> Result<Self, Violation> {
         if log > 31 {
             return Err(Violation::of(
@@ -277,6 +289,7 @@ impl MkeyPatch {
     /// # Errors
     ///
     /// It is more.
+    #[inline]
     pub fn log_page_size_wide(mut self, log: u8) -> Result<Self, Violation> {
         self.context
             .try_set_log_page_size(log)
@@ -285,6 +298,7 @@ impl MkeyPatch {
     }
 
     /// Protection domain.
+    #[inline]
     pub fn pd(mut self, pd: Number) -> Self {
         // A `Number` fits 24 bits.
         let _ = self.context.try_set_pd(pd.get());
@@ -292,30 +306,35 @@ impl MkeyPatch {
     }
 
     /// Whether a peer may invalidate the key.
+    #[inline]
     pub fn remote_invalidation(mut self, allowed: bool) -> Self {
         self.context.set_en_rinval(allowed);
         self.mark(MkeyMask::EN_RINVAL)
     }
 
     /// Signature, with the parity of the errors so far.
+    #[inline]
     pub fn signature(mut self, enabled: bool, errors_odd: bool) -> Self {
         self.context.set_expected_sigerr_count(errors_odd);
         self.bsf(enabled).mark(MkeyMask::EN_SIGERR)
     }
 
     /// Signature; the errors so far stay counted.
+    #[inline]
     pub fn bsf(mut self, enabled: bool) -> Self {
         self.context.set_bsf_en(enabled);
         self.mark(MkeyMask::BSF_EN)
     }
 
     /// Low byte of the key.
+    #[inline]
     pub fn variant(mut self, variant: u8) -> Self {
         self.context.set_mkey_7_0(variant);
         self.mark(MkeyMask::KEY)
     }
 
     /// The queue pair that may use it, or any.
+    #[inline]
     pub fn qpn(mut self, qpn: Option<Number>) -> Self {
         // A `Number` fits 24 bits.
         let _ = self
@@ -325,12 +344,14 @@ impl MkeyPatch {
     }
 
     /// Rights, without that for atomics.
+    #[inline]
     pub fn access(mut self, access: Access) -> Self {
         self.context.set_lr(access.local_read);
         self.access_beside_local_read(access).mark(MkeyMask::LR)
     }
 
     /// The same, but local reads stay as they are: what user space may change of its keys and windows.
+    #[inline]
     pub fn access_beside_local_read(mut self, access: Access) -> Self {
         self.context
             .set_lw(access.local_write)
@@ -340,30 +361,35 @@ impl MkeyPatch {
     }
 
     /// The right for remote atomics.
+    #[inline]
     pub fn atomics(mut self, allowed: bool) -> Self {
         self.context.set_a(allowed);
         self.mark(MkeyMask::A)
     }
 
     /// Small fence on responses to RDMA reads.
+    #[inline]
     pub fn small_fence(mut self, on: bool) -> Self {
         self.context.set_small_fence_on_rdma_read_response(on);
         self.mark(MkeyMask::SMALL_FENCE)
     }
 
     /// Relaxed ordering of writes.
+    #[inline]
     pub fn relaxed_writes(mut self, on: bool) -> Self {
         self.context.set_relaxed_ordering_write(on);
         self.mark(MkeyMask::RELAXED_ORDERING_WRITE)
     }
 
     /// Relaxed ordering of reads.
+    #[inline]
     pub fn relaxed_reads(mut self, on: bool) -> Self {
         self.context.set_relaxed_ordering_read(on);
         self.mark(MkeyMask::RELAXED_ORDERING_READ)
     }
 
     /// Whether the key is free, that is, cannot be used.
+    #[inline]
     pub fn free(mut self, free: bool) -> Self {
         self.context.set_free(free);
         self.mark(MkeyMask::FREE)
@@ -372,12 +398,14 @@ impl MkeyPatch {
     // The fields below have no bit in the mask.
 
     /// The key stays one that UMRs may change.
+    #[inline]
     pub fn umr_enabled(mut self) -> Self {
         self.context.set_umr_en(true);
         self
     }
 
     /// How the key translates.
+    #[inline]
     pub fn access_mode(mut self, mode: AccessMode) -> Self {
         // 2 bits hold the enum.
         let _ = self.context.try_set_access_mode_1_0(mode as u8);
@@ -385,6 +413,7 @@ impl MkeyPatch {
     }
 
     /// Size of its translations.
+    #[inline]
     pub fn translations(mut self, size: Octowords) -> Self {
         let count = u32::try_from(size.count()).unwrap_or(u32::MAX);
         self.context.set_translations_octword_size(count);
@@ -392,6 +421,7 @@ impl MkeyPatch {
     }
 
     /// Size of its BSFs.
+    #[inline]
     pub fn bsfs(mut self, size: Octowords) -> Self {
         let count = u32::try_from(size.count()).unwrap_or(u32::MAX);
         self.context.set_bsf_octword_size(count);
@@ -400,6 +430,7 @@ impl MkeyPatch {
 
     /// Low byte of the key and queue pair in the context, without marking them: upstream fills in
     /// both with every UMR, so that the device could compare them.
+    #[inline]
     pub fn unmarked_key(mut self, variant: u8, qpn: Option<Number>) -> Self {
         self.context.set_mkey_7_0(variant);
         // A `Number` fits 24 bits.

@@ -365,3 +365,51 @@ impl Bsf {
         Ok(bsf.into_bytes())
     }
 }
+
+#[mlx5_rs_macros::suite(mlx5_rs_wqe_psv)]
+mod tests {
+    use super::*;
+
+    fn dif() -> Dif {
+        Dif {
+            block: BlockSize::B512,
+            psv: Psv {
+                index: Number::low(1),
+                pd: Number::low(7),
+            },
+            guard: Guard::T10DifCrc,
+            seed_ones: false,
+            app_tag: 1,
+            ref_tag: 2,
+            ref_increment: true,
+            escape: Escape::None,
+            app_tag_mask: 0xffff,
+        }
+    }
+
+    /// What is the same in memory and on the wire is copied, and nothing else.
+    #[test]
+    fn copies() {
+        let wire = |change: fn(&mut Dif)| {
+            let mut wire = dif();
+            change(&mut wire);
+            let bsf = Bsf {
+                data_size: 512,
+                check_mask: 0xff,
+                memory: Some(dif()),
+                wire: Some(wire),
+            };
+            let bytes = bsf.segment(Number::low(7)).unwrap();
+            let bsf = BsfSeg::view(bytes);
+            (bsf.same_block(), bsf.wire())
+        };
+        assert_eq!(wire(|_| {}), (true, 0xff));
+        assert_eq!(wire(|dif| dif.guard = Guard::IpChecksum), (true, 0x3f));
+        // The same guard over the same bytes, but begun with another value.
+        assert_eq!(wire(|dif| dif.seed_ones = true), (true, 0x3f));
+        assert_eq!(wire(|dif| dif.app_tag = 3), (true, 0xcf));
+        assert_eq!(wire(|dif| dif.ref_tag = 3), (true, 0xf0));
+        // With other blocks there is no mask but their size.
+        assert_eq!(wire(|dif| dif.block = BlockSize::B4096), (false, 3));
+    }
+}

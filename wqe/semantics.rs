@@ -4,7 +4,7 @@
 //!
 //! Memory is bytes in the order of their addresses, and an operand of `N` bytes is a number whose
 //! first byte is the most significant one. No open source settles whether hardware sees memory of a
-//! little-endian responder so (hardware.md 5.7); the choice is [`load`] and [`store`] alone.
+//! little-endian responder so (hardware.md 5.7); the choice is `load` and `store` alone.
 
 /// The number that lies in memory.
 fn load<const N: usize>(memory: &[u8; N]) -> [u8; N] {

@@ -4,7 +4,7 @@
 //!
 //! The word of 4 bytes that holds the semaphore is seen big-endian: byte `A + k` is bits `31 - 8k`
 //! to `24 - 8k`. Whether hardware sees it so on a little-endian responder is not settled by any open
-//! source (hardware.md 5.7): [`Semaphore::shift`] is the one place that says it.
+//! source (hardware.md 5.7): `Semaphore::shift` is the one place that says it.
 
 use super::{
     atomic::{

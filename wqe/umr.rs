@@ -68,6 +68,7 @@ const BSF: Octowords = Octowords::holding(64);
 
 impl Umr<'_> {
     /// Checks the whole and makes the control segment.
+    #[inline]
     pub(super) fn ctrl(&self, caps: &Caps) -> Result<[u8; UmrCtrlSeg::LEN], Violation> {
         self.patch.mask.check(caps)?;
         let indirect = matches!(

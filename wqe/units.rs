@@ -76,6 +76,12 @@ impl<'a> Units<'a> {
         (first..self.len()).filter_map(move |index| units.get(index))
     }
 
+    /// All bytes, if they are in one part.
+    #[inline]
+    pub(super) fn contiguous(&self) -> Option<&'a [u8]> {
+        self.tail.is_empty().then_some(self.head)
+    }
+
     /// Copies `N` bytes from byte `at` on; what is not there is 0.
     #[inline]
     pub fn copy<const N: usize>(&self, at: usize) -> [u8; N] {

@@ -144,15 +144,15 @@ pub fn validate_segment(
 /// The first thing that is wrong with the WQE in `units`.
 ///
 /// Quicker than [`validate`] where nothing is.
-#[inline]
 pub fn first_violation(units: Units<'_>, context: &Context<'_>) -> Option<Violation> {
-    if quick::is_clean(units, context) {
-        return None;
+    match units.contiguous() {
+        Some(bytes) if quick::is_clean(bytes, context) => None,
+        _ => first_of_all(units, context),
     }
-    first_of_all(units, context)
 }
 
-fn first_of_all(units: Units<'_>, context: &Context<'_>) -> Option<Violation> {
+#[cold]
+pub(super) fn first_of_all(units: Units<'_>, context: &Context<'_>) -> Option<Violation> {
     let mut first = None;
     validate(units, context, &mut |violation| {
         first.get_or_insert(violation);

@@ -47,6 +47,7 @@ impl Octowords {
     /// # Errors
     ///
     /// `bytes` is not a multiple of [`ALIGNMENT`]; `field` is which one it was meant for.
+    #[inline]
     pub fn from_bytes(bytes: u64, field: Field) -> Result<Self, Violation> {
         if bytes % ALIGNMENT != 0 {
             return Err(Violation::of(
@@ -60,16 +61,19 @@ impl Octowords {
     }
 
     /// Those that hold `bytes`, rounded up to [`ALIGNMENT`].
+    #[inline]
     pub const fn holding(bytes: u64) -> Self {
         Self(bytes.div_ceil(ALIGNMENT) * (ALIGNMENT / OCTOWORD))
     }
 
     /// In bytes.
+    #[inline]
     pub const fn bytes(self) -> u64 {
         self.0.saturating_mul(OCTOWORD)
     }
 
     /// In octowords.
+    #[inline]
     pub const fn count(self) -> u64 {
         self.0
     }
@@ -79,6 +83,7 @@ impl Octowords {
     /// # Errors
     ///
     /// It does not fit.
+    #[inline]
     pub fn narrow(self, field: Field) -> Result<u16, Violation> {
         u16::try_from(self.0).map_err(|_| {
             Violation::of(
@@ -231,6 +236,7 @@ impl StrideBlock<'_> {
 
 impl Stride {
     /// The entry as the device sees it.
+    #[inline]
     pub fn entry(&self) -> [u8; StrideBlockEntry::LEN] {
         let mut segment = StrideBlockEntry::new();
         segment
@@ -293,6 +299,7 @@ pub enum Translations<'a> {
 
 impl Translations<'_> {
     /// Bytes of the entries.
+    #[inline]
     pub fn bytes(&self) -> u64 {
         match self {
             Self::None => 0,
@@ -305,6 +312,7 @@ impl Translations<'_> {
     }
 
     /// What the mkey context's and the UMR's fields count.
+    #[inline]
     pub fn octowords(&self) -> Octowords {
         Octowords::holding(self.bytes())
     }

@@ -325,3 +325,19 @@ fn help_says_what_there_is() {
     let answer = mlx5rs(&["--help"], b"");
     assert!(answer.out.contains("wqe"), "{}", answer.out);
 }
+
+/// The examples in the documentation are what the tool says.
+#[test]
+fn documentation_is_real() {
+    let doc = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/wqe.md");
+    let doc = std::fs::read_to_string(doc).unwrap();
+    let all = mlx5rs(&["wqe", &dump("mlx5_core.txt")], b"").out;
+    let (_, last) = all.rsplit_once("\n\n").unwrap();
+    let check = mlx5rs(&["wqe", "--check", &dump("mlx5_ib.txt")], b"").out;
+    for text in [last, &check] {
+        assert!(
+            doc.contains(&format!("```\n{text}```\n")),
+            "not in it:\n{text}"
+        );
+    }
+}

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use mlx5_pure::layouts::own::RegisterId;
+use mlx5_pure::layouts::wqe::WqeOpcode;
 use mlx5_pure::layouts::{codes, Description, ALL};
+use mlx5_pure::wqe::AtomicOps;
 
 /// The directory `include` of the kernel source.
 fn include() -> PathBuf {
@@ -205,5 +207,46 @@ fn register_numbers_agree_with_driver_h() {
     let header = enumerators(&text, &["MLX5_REG_"]);
     for (id, name) in RegisterId::ALL {
         assert_eq!(header.get(*name), Some(&u64::from(id.0)), "{name}");
+    }
+}
+
+#[test]
+fn atomic_operations_agree_with_driver_h() {
+    let text = fs::read_to_string(include().join("linux/mlx5/driver.h")).expect("driver.h");
+    let header: BTreeMap<&str, u16> = text
+        .lines()
+        .filter_map(|line| {
+            let (name, value) = line.split_once('=')?;
+            let name = name.trim().strip_prefix("MLX5_ATOMIC_OPS_")?;
+            let bit: u32 = value
+                .trim()
+                .trim_end_matches(',')
+                .strip_prefix("1 << ")?
+                .parse()
+                .ok()?;
+            Some((name, 1 << bit))
+        })
+        .collect();
+    let ours = BTreeMap::from([
+        ("CMP_SWAP", AtomicOps::CMP_SWAP.0),
+        ("FETCH_ADD", AtomicOps::FETCH_ADD.0),
+        ("EXTENDED_CMP_SWAP", AtomicOps::EXTENDED_CMP_SWAP.0),
+        ("EXTENDED_FETCH_ADD", AtomicOps::EXTENDED_FETCH_ADD.0),
+    ]);
+    assert_eq!(ours, header);
+}
+
+#[test]
+fn opcodes_of_wqes_agree_with_the_header() {
+    let text = fs::read_to_string(include().join("linux/mlx5/device.h")).expect("device.h");
+    let header = enumerators(&text, &["MLX5_OPCODE_"]);
+    let ours: BTreeMap<String, u64> = WqeOpcode::ALL
+        .iter()
+        .map(|(code, name)| ((*name).to_owned(), u64::from(code.0)))
+        .collect();
+    assert_eq!(ours, header);
+    for (own, name) in WqeOpcode::OWN {
+        assert!(!ours.contains_key(*name));
+        assert!(!ours.values().any(|value| *value == u64::from(own.0)));
     }
 }

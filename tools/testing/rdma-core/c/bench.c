@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Batches of WQEs by the helpers of infiniband/mlx5dv.h, for benches: as a user of
- * mlx5dv writes them, without any check. No WQE wraps: their lengths divide the queue.
+ * mlx5dv writes them, who looks whether there is room and checks nothing else. No WQE
+ * wraps: their lengths divide the queue.
  *
  * Compiled twice, the second time with the x86 forms of the helpers.
  */
@@ -26,6 +27,12 @@ static inline void *wqe_at(const struct bench *b, uint16_t pi)
 	return (char *)b->ring + (pi & (b->blocks - 1)) * MLX5_SEND_WQE_BB;
 }
 
+/* Whether so many blocks are free; the device is done up to `ci`. */
+static inline int has_room(const struct bench *b, uint16_t pi, uint16_t ci, uint32_t blocks)
+{
+	return (uint16_t)(pi - ci) + blocks <= b->blocks;
+}
+
 static inline void set_raddr(struct mlx5_wqe_raddr_seg *seg, uint64_t addr, uint32_t rkey)
 {
 	seg->raddr = htobe64(addr);
@@ -35,9 +42,13 @@ static inline void set_raddr(struct mlx5_wqe_raddr_seg *seg, uint64_t addr, uint
 
 uint16_t NAME(send)(const struct bench *b, uint16_t pi, uint32_t count)
 {
+	uint16_t ci = pi;
+
 	for (uint32_t i = 0; i < count; i++) {
 		char *wqe = wqe_at(b, pi);
 
+		if (!has_room(b, pi, ci, 1))
+			return pi;
 		set_ctrl((void *)wqe, pi, MLX5_OPCODE_SEND, 0, b->qpn, SIGNALED, 2, 0, 0);
 		set_data((void *)(wqe + 16), b->length, b->lkey, b->addr + i);
 		pi += 1;
@@ -47,11 +58,15 @@ uint16_t NAME(send)(const struct bench *b, uint16_t pi, uint32_t count)
 
 uint16_t NAME(write_inline)(const struct bench *b, uint16_t pi, uint32_t count)
 {
+	uint16_t ci = pi;
+
 	for (uint32_t i = 0; i < count; i++) {
 		char *wqe = wqe_at(b, pi);
 		struct mlx5_wqe_inl_data_seg *head = (void *)(wqe + 32);
 		uint8_t ds = 2 + (b->inline_length + 4 + 15) / 16;
 
+		if (!has_room(b, pi, ci, (ds + 3) / 4))
+			return pi;
 		set_ctrl((void *)wqe, pi, MLX5_OPCODE_RDMA_WRITE, 0, b->qpn, SIGNALED, ds, 0, 0);
 		set_raddr((void *)(wqe + 16), b->addr + i, b->rkey);
 		head->byte_count = htobe32(b->inline_length | MLX5_INLINE_SEG);
@@ -63,9 +78,13 @@ uint16_t NAME(write_inline)(const struct bench *b, uint16_t pi, uint32_t count)
 
 uint16_t NAME(datagram)(const struct bench *b, uint16_t pi, uint32_t count)
 {
+	uint16_t ci = pi;
+
 	for (uint32_t i = 0; i < count; i++) {
 		char *wqe = wqe_at(b, pi);
 
+		if (!has_room(b, pi, ci, 2))
+			return pi;
 		set_ctrl((void *)wqe, pi, MLX5_OPCODE_SEND, 0, b->qpn, SIGNALED, 5, 0, 0);
 		mlx5dv_set_dgram_seg((void *)(wqe + 16), (uint64_t)b->rkey << 32, b->peer + i, 1,
 				     b->stat_rate_sl, b->fl_mlid, b->rlid, (uint8_t *)b->rmac,
@@ -78,10 +97,14 @@ uint16_t NAME(datagram)(const struct bench *b, uint16_t pi, uint32_t count)
 
 uint16_t NAME(compare_swap)(const struct bench *b, uint16_t pi, uint32_t count)
 {
+	uint16_t ci = pi;
+
 	for (uint32_t i = 0; i < count; i++) {
 		char *wqe = wqe_at(b, pi);
 		struct mlx5_wqe_atomic_seg *atomic = (void *)(wqe + 32);
 
+		if (!has_room(b, pi, ci, 1))
+			return pi;
 		set_ctrl((void *)wqe, pi, MLX5_OPCODE_ATOMIC_CS, 0, b->qpn, SIGNALED, 4, 0, 0);
 		set_raddr((void *)(wqe + 16), b->addr, b->rkey);
 		atomic->swap_add = htobe64(b->swap + i);
@@ -94,6 +117,8 @@ uint16_t NAME(compare_swap)(const struct bench *b, uint16_t pi, uint32_t count)
 
 uint16_t NAME(umr)(const struct bench *b, uint16_t pi, uint32_t count)
 {
+	uint16_t ci = pi;
+
 	for (uint32_t i = 0; i < count; i++) {
 		char *wqe = wqe_at(b, pi);
 		struct mlx5_wqe_umr_ctrl_seg *ctrl = (void *)(wqe + 16);
@@ -102,6 +127,8 @@ uint16_t NAME(umr)(const struct bench *b, uint16_t pi, uint32_t count)
 		uint32_t octowords = (b->klms + 3) & ~3u;
 		uint8_t ds = 8 + octowords;
 
+		if (!has_room(b, pi, ci, (ds + 3) / 4))
+			return pi;
 		set_ctrl((void *)wqe, pi, MLX5_OPCODE_UMR, 0, b->qpn, SIGNALED, ds, 0,
 			 htobe32(b->mkey));
 		memset(ctrl, 0, sizeof(*ctrl));

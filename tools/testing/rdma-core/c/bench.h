@@ -6,6 +6,15 @@
 
 #include <stdint.h>
 
+/* What is built. */
+enum {
+	BENCH_SEND,
+	BENCH_WRITE_INLINE,
+	BENCH_DATAGRAM,
+	BENCH_COMPARE_SWAP,
+	BENCH_UMR,
+};
+
 struct bench_klm {
 	uint64_t addr;
 	uint32_t key;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Batches of WQEs by the helpers of `infiniband/mlx5dv.h` (`c/bench.c`), without checks.
+//! Batches of WQEs by the helpers of `infiniband/mlx5dv.h` (`c/bench.c`) with a check of the room, and by
+//! the provider (`c/provider.c`).
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
 
-use crate::provider::Block;
+use crate::provider::{self, Block, Config, QueuePair};
 
 /// An entry of a list of keys.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +52,7 @@ pub struct Params<'a> {
 }
 
 #[repr(C)]
-struct Raw<'a> {
+pub(crate) struct Raw<'a> {
     ring: *mut c_void,
     blocks: u32,
     qpn: u32,
@@ -77,6 +78,40 @@ struct Raw<'a> {
     rmac: [u8; 6],
     rgid: [u8; 16],
     lifetime: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Raw<'a> {
+    /// Without a queue.
+    fn new(params: &Params<'a>) -> Self {
+        let av = &params.av;
+        Self {
+            blocks: 0,
+            ring: std::ptr::null_mut(),
+            qpn: params.qpn,
+            addr: params.addr,
+            result: params.result,
+            compare: params.compare,
+            swap: params.swap,
+            length: params.length,
+            lkey: params.lkey,
+            rkey: params.rkey,
+            peer: params.peer,
+            mkey: params.mkey,
+            inline_length: params.data.len() as u32,
+            data: params.data.as_ptr(),
+            klms: params.list.len() as u32,
+            grh_gid_fl: av.grh_gid_fl,
+            list: params.list.as_ptr(),
+            rlid: av.rlid,
+            stat_rate_sl: av.stat_rate_sl,
+            fl_mlid: av.fl_mlid,
+            tclass: av.tclass,
+            hop_limit: av.hop_limit,
+            rmac: av.rmac,
+            rgid: av.rgid,
+            lifetime: PhantomData,
+        }
+    }
 }
 
 mod c {
@@ -106,6 +141,7 @@ mod c {
 
 /// What is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Kind {
     /// A send on a reliable connection, with one data segment.
     Send,
@@ -144,38 +180,10 @@ impl<'a> Batch<'a> {
         assert!(units.div_ceil(4).is_power_of_two() && units.div_ceil(4) <= ring.len());
         // x86 forms write 16 bytes at once.
         assert!(ring.as_ptr() as usize % 16 == 0);
-        let av = &params.av;
-        Self {
-            raw: Raw {
-                blocks: ring.len() as u32,
-                ring: ring.as_mut_ptr().cast(),
-                qpn: params.qpn,
-                addr: params.addr,
-                result: params.result,
-                compare: params.compare,
-                swap: params.swap,
-                length: params.length,
-                lkey: params.lkey,
-                rkey: params.rkey,
-                peer: params.peer,
-                mkey: params.mkey,
-                inline_length: params.data.len() as u32,
-                data: params.data.as_ptr(),
-                klms: params.list.len() as u32,
-                grh_gid_fl: av.grh_gid_fl,
-                list: params.list.as_ptr(),
-                rlid: av.rlid,
-                stat_rate_sl: av.stat_rate_sl,
-                fl_mlid: av.fl_mlid,
-                tclass: av.tclass,
-                hop_limit: av.hop_limit,
-                rmac: av.rmac,
-                rgid: av.rgid,
-                lifetime: PhantomData,
-            },
-            kind,
-            x86,
-        }
+        let mut raw = Raw::new(params);
+        raw.blocks = ring.len() as u32;
+        raw.ring = ring.as_mut_ptr().cast();
+        Self { raw, kind, x86 }
     }
 
     /// Builds `count` WQEs from the producer counter `pi` on; the counter behind them.
@@ -202,5 +210,45 @@ impl<'a> Batch<'a> {
         // SAFETY: All that the structure points to lives as long as it; WQEs begin at multiples of their
         // length, a power of two as the number of blocks is, so none reaches beyond the queue.
         unsafe { build(&self.raw, pi, count) }
+    }
+}
+
+/// A queue pair of the provider, for batches.
+pub struct ProviderBatch<'a> {
+    raw: Raw<'a>,
+    kind: Kind,
+    queue: QueuePair,
+}
+
+impl<'a> ProviderBatch<'a> {
+    /// Batches in a queue of so many basic blocks.
+    ///
+    /// # Panics
+    ///
+    /// The number is none of a queue, or there are more keys than a UMR holds.
+    pub fn new(blocks: usize, params: &Params<'a>, kind: Kind) -> Self {
+        assert!(params.list.len() <= 48);
+        let transport = match kind {
+            Kind::Datagram => provider::Kind::Ud,
+            _ => provider::Kind::Rc,
+        };
+        Self {
+            raw: Raw::new(params),
+            kind,
+            queue: QueuePair::new(Config::new(transport, params.qpn, 0), blocks),
+        }
+    }
+
+    /// Builds `count` WQEs; the producer counter behind them.
+    #[inline]
+    pub fn build(&mut self, count: u32) -> u16 {
+        // SAFETY: The handle is one of `rc_new`, of a queue pair that has the operation; all that the
+        // structure points to lives as long as it. The provider stays in its queue.
+        unsafe { provider::c::rc_batch(self.queue.handle, &self.raw, self.kind as u32, count) }
+    }
+
+    /// The send queue.
+    pub fn ring(&self) -> &[Block] {
+        self.queue.ring()
     }
 }

@@ -11,7 +11,7 @@ use std::ptr;
 /// A basic block.
 pub type Block = [u8; 64];
 
-mod c {
+pub(crate) mod c {
     use super::{Address, Config, Posted, Work};
     use std::ffi::c_void;
 
@@ -34,6 +34,12 @@ mod c {
             swap_add_mask: u64,
             compare_mask: u64,
         );
+        pub fn rc_batch(
+            handle: *mut Handle,
+            bench: *const crate::bench::Raw<'_>,
+            kind: u32,
+            count: u32,
+        ) -> u16;
         pub fn rc_post(handle: *mut Handle, work: *const Work, posted: *mut Posted) -> i32;
     }
 }
@@ -441,7 +447,7 @@ pub struct Posted {
 
 /// A queue pair of rdma-core.
 pub struct QueuePair {
-    handle: *mut c::Handle,
+    pub(crate) handle: *mut c::Handle,
     ring: *mut [Block],
     kind: Kind,
 }
