@@ -144,6 +144,20 @@ impl Tally {
         self.written.saturating_sub(seen)
     }
 
+    /// Adds what another count has.
+    pub fn add(&mut self, other: Self) {
+        self.written += other.written;
+        self.dropped += other.dropped;
+        self.lines += other.lines;
+        self.right += other.right;
+        self.wrong_time += other.wrong_time;
+        self.wrong_text += other.wrong_text;
+        self.wrong_flags += other.wrong_flags;
+        self.disorder += other.disorder;
+        self.unknown += other.unknown;
+        self.example = self.example.take().or(other.example);
+    }
+
     fn note(&mut self, text: impl FnOnce() -> String) {
         if self.example.is_none() {
             self.example = Some(text());
@@ -227,7 +241,8 @@ pub fn wait_ready(vm: &mut Vm, id: DeviceId) -> Result<()> {
     let model = vm.model(id)?;
     let sections = state(model, "")?.sections;
     let bytes: u64 = sections.iter().map(|(_, size)| u64::from(*size)).sum();
-    wait_until("the string database to be read", soon, || {
+    // A command for every 256 bytes.
+    wait_until("the string database to be read", soon * 8, || {
         let state = state(model, "")?;
         Ok(state.running && state.counters.string_bytes >= bytes)
     })?;
@@ -288,6 +303,39 @@ pub fn count(vm: &mut Vm, id: DeviceId, traffic: &str, timeout: Duration) -> Res
     // A message has up to eight events, and they take turns.
     let apart = 8 * (state.interleave as u64 - 1);
     Ok(compare(&lines, &truth, state.script.into(), apart))
+}
+
+/// Traffics of a [`campaign`], from a trickle to an overrun.
+pub const TRAFFICS: &[&str] = &[
+    "rate=20000",
+    "rate=max",
+    "rate=50000 lost=20 unreliable=20",
+    "rate=max torn=20 hold=200",
+    "rate=20000 interleave=4 cut=10 torn=100",
+    "rate=max interleave=8 lost=5",
+];
+
+/// Traces of one count of a [`campaign`]: what the guest's trace buffer holds.
+const CHUNK: u64 = 100_000;
+
+/// Counts `traces` traces, in turn with each of [`TRAFFICS`], after a trickle.
+///
+/// # Errors
+///
+/// See [`count`].
+pub fn campaign(vm: &mut Vm, id: DeviceId, traces: u64, timeout: Duration) -> Result<Tally> {
+    let mut all = count(vm, id, "rate=100 count=200", timeout)?;
+    let mut left = traces.saturating_sub(200);
+    for traffic in TRAFFICS.iter().cycle() {
+        if left == 0 {
+            break;
+        }
+        let part = left.min(CHUNK).min(traces / TRAFFICS.len() as u64 + 1);
+        left -= part;
+        let traffic = format!("{traffic} count={part}");
+        all.add(count(vm, id, &traffic, timeout).with_context(|| traffic.clone())?);
+    }
+    Ok(all)
 }
 
 /// Rates at which mlx5_core is shown, in traces a second, and for how many

@@ -4,6 +4,7 @@
 
 use crate::{is_long, Lab, Test, TEST};
 use anyhow::{ensure, Context, Result};
+use mlx5_agent::proto::Call;
 use mlx5_model::tracer::Owner;
 use mlx5_vm::manifest::Kernel;
 use mlx5_vm::process::wait_until;
@@ -64,7 +65,9 @@ fn nothing_lost(t: Tally) -> Result<()> {
 
 fn upstream_reads_traces(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        for config in ["config", "config ver=1 db=large time=0x1ffffff0000000"] {
+        let size = if is_long() { "large" } else { "small" };
+        let other = format!("config ver=1 db={size} time=0x1ffffff0000000");
+        for config in ["config", &other] {
             upstream(vm, config, |vm, id| {
                 tracer::wait_ready(vm, id)?;
                 let traces = if is_long() { 20_000 } else { 500 };
@@ -87,8 +90,12 @@ fn upstream_is_overrun(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
         upstream(vm, "config", |vm, id| {
             tracer::wait_ready(vm, id)?;
-            let timeout = vm.soon() * 2;
-            let t = tracer::count(vm, id, "rate=max count=200000", timeout)?;
+            let timeout = vm.soon() * 4;
+            let traces = if is_long() { 10_000_000 } else { 120_000 };
+            let t = tracer::campaign(vm, id, traces, timeout)?;
+            // Nothing is asked of it but that it survives; `make soak` shows
+            // what it makes of ten million.
+            println!("{t:?}, {} missing", t.missing());
             ensure!(t.lines > 0 && t.missing() > 0, "{t:?}");
             // And it finds its way back.
             tracer::count(vm, id, "rate=500 count=100", timeout)?;
@@ -166,37 +173,37 @@ const STUBS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Runs mstfwtrace, as Debian has it, for a while; what it prints.
+/// Runs mstfwtrace, as Debian has it, until it has read the trace; what it
+/// prints.
 fn mstfwtrace(vm: &mut Vm, id: DeviceId) -> Result<String> {
-    let stubs = "/tmp/stubs";
+    let (stubs, output) = ("/tmp/stubs", "/tmp/mstfwtrace");
     let agent = vm.agent();
     agent.output(&["mkdir", "-p", stubs], vm.soon())?;
     for (name, text) in STUBS {
         let path = format!("{stubs}/{name}");
-        agent.output(
-            &["/bin/sh", "-c", "printf %s \"$1\" > \"$0\"", &path, text],
-            vm.soon(),
-        )?;
+        let write = "printf %s \"$1\" > \"$0\"";
+        agent.output(&["/bin/sh", "-c", write, &path, text], vm.soon())?;
     }
     let tools = format!("{MSTFLINT}/python_tools");
     let path = format!("PYTHONPATH={stubs}:{tools}:{MSTFLINT}/python_ext_libs");
     let script = format!("{tools}/mstfwtrace/mstfwtrace.py");
-    let (bdf, timeout) = (vm.bdf(id), vm.scaled(Duration::from_secs(120)));
-    // It reads once a second until it is interrupted.
-    let argv = [
-        "env",
-        &path,
-        "timeout",
-        "--signal=INT",
-        "30",
-        "python3",
-        &script,
-        "-d",
-        &bdf,
-    ];
-    let out = agent.exec(&argv, timeout)?;
-    let text = [out.stdout, out.stderr].concat();
-    Ok(String::from_utf8_lossy(&text).into_owned())
+    let bdf = vm.bdf(id);
+    let run = format!("exec env {path} python3 {script} -d {bdf} > {output} 2>&1");
+    // An interpreter takes its time to start here.
+    let timeout = vm.scaled(Duration::from_secs(180));
+    let tool = agent.spawn(&["/bin/sh", "-c", &run], &[], timeout)?;
+    // It reads once a second until it is interrupted, and says so when it has
+    // done it once.
+    let read = wait_until("mstfwtrace to have read the trace", timeout, || {
+        let text = agent.text(output).unwrap_or_default();
+        Ok(text.contains("Read new events:") || text.contains("-E-"))
+    });
+    let (exec, signal) = (tool.id, 2);
+    agent.call(Call::Signal { exec, signal }, vm.soon())?;
+    tool.finished(vm.soon())?;
+    let text = agent.text(output)?;
+    read.with_context(|| text.clone())?;
+    Ok(text)
 }
 
 /// The tool prints each trace whose time is greater than all before.
