@@ -80,9 +80,13 @@ fn the_counter_runs_slowly_or_not_at_all() {
     eventually("it to move", || {
         moves(&mut d, Duration::from_millis(50)) != 0
     });
+    assert_eq!(health(&mut control).still_us, None);
     control.run("health counter=stop").expect("stop");
     assert!(!health(&mut control).running);
     assert_eq!(moves(&mut d, Duration::from_millis(450)), 0);
+    // From the first stop on.
+    control.run("health counter=stop").expect("stop");
+    assert!(health(&mut control).still_us >= Some(450_000));
     control.run("health counter=run period=10").expect("run");
     assert!(moves(&mut d, Duration::from_millis(100)) >= 9);
     control

@@ -88,6 +88,8 @@ pub struct Counter {
     value: u32,
     /// When it had the value; `None` if it stands still.
     since: Option<Instant>,
+    /// When it stopped, if it did.
+    stopped: Option<Instant>,
     period: Duration,
 }
 
@@ -127,12 +129,19 @@ impl Counter {
     pub fn stop(&mut self, now: Instant) {
         self.value = self.value(now);
         self.since = None;
+        self.stopped.get_or_insert(now);
+    }
+
+    /// How long it has stood still at `now`; `None` if it runs.
+    pub fn still(&self, now: Instant) -> Option<Duration> {
+        self.stopped.map(|t| now.saturating_duration_since(t))
     }
 
     /// Goes on from where it is.
     pub fn run(&mut self, now: Instant) {
         self.value = self.value(now);
         self.since = Some(now);
+        self.stopped = None;
     }
 
     /// Has another value from now on, running or not as before.
@@ -241,6 +250,7 @@ impl InitSegment {
             counter: Counter {
                 value: 0,
                 since: Some(now),
+                stopped: None,
                 period: HEALTH_PERIOD,
             },
             initializing: Initializing::Done,

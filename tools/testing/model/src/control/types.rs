@@ -225,6 +225,8 @@ pub struct Health {
     pub running: bool,
     /// How often it does, in milliseconds.
     pub period_ms: u64,
+    /// How long it has stood still, in microseconds; none if it moves.
+    pub still_us: Option<u64>,
     /// What `nic_interface` reads as.
     pub nic_interface: u8,
 }

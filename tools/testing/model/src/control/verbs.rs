@@ -439,6 +439,10 @@ fn health_now(device: &Device) -> types::Health {
         counter: seg.counter.value(Instant::now()),
         running: seg.counter.is_running(),
         period_ms: seg.counter.period().as_millis() as u64,
+        still_us: seg
+            .counter
+            .still(Instant::now())
+            .map(|time| time.as_micros() as u64),
         nic_interface: seg.nic_shown.unwrap_or(seg.nic_interface),
     }
 }

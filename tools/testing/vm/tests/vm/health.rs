@@ -10,7 +10,7 @@ use anyhow::{ensure, Context, Result};
 use mlx5_agent::proto::Record;
 use mlx5_vm::agent::Pending;
 use mlx5_vm::process::wait_until;
-use mlx5_vm::stall::{trial, Load, Times};
+use mlx5_vm::stall::{Load, Trials};
 use mlx5_vm::vm::{DeviceId, Mark, Vm, DRIVER};
 use std::time::{Duration, Instant};
 
@@ -101,12 +101,11 @@ fn stall_in_time(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
         let id = ready(vm, "")?;
         let reads = buffer_reads(vm, id)?;
-        let load = Load::start(vm, id, Duration::from_secs(60 + 10 * trials))?;
-        let mut times = Times::default();
+        let mut run = Trials::start(vm, id, Duration::from_secs(60 + 10 * trials))?;
         for n in 0..trials {
-            times.add(trial(vm, id).with_context(|| format!("trial {n}, so far {times}"))?);
+            run.trial(vm, id).with_context(|| format!("trial {n}"))?;
         }
-        let rounds = load.end(vm)?;
+        let (times, rounds) = run.end(vm)?;
         println!("stall to report: {times} ({rounds} rounds of the storm)");
         println!("{}", debugfs(vm, id, "health")?);
         ensure!(
