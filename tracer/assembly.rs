@@ -41,11 +41,11 @@ use super::{
     },
 };
 
-/// Slots of a table that is large enough for every device known: firmware has some ten processors,
+/// Rows of a table that is large enough for every device known: firmware has some ten processors,
 /// each of which is in one or two messages at a time.
-pub const SLOTS: usize = 128;
+pub const ROWS: usize = 32;
 
-/// Slots among which a message has its place.
+/// Messages in a row of the table.
 const WAYS: usize = 4;
 
 /// After so many blocks a message that has not got all its parameters is given as incomplete. Its
@@ -179,47 +179,38 @@ pub struct ParserCounters {
     pub padding: u64,
 }
 
-/// A message that waits for its parameters, or room for one.
+/// A message that waits for its parameters.
 #[derive(Clone, Debug)]
-pub struct Slot {
-    key: u32,
+struct Waiting {
     place: Place,
     bad: Option<Bad>,
     /// One bit for each word that it takes.
     need: u8,
     /// One bit for each word that has come.
     have: u8,
+    lost: bool,
     words: [u32; MAX_WORDS],
     time: Time,
-    lost: bool,
     /// Which block it began in, and which one of all messages it is.
     block: u64,
     number: u64,
 }
 
-impl Slot {
-    /// Room for a message.
-    pub const FREE: Self = Self {
-        key: Self::NO_KEY,
+impl Waiting {
+    const NONE: Self = Self {
         place: Place::NONE,
         bad: None,
         need: 0,
         have: 0,
+        lost: false,
         words: [0; MAX_WORDS],
         time: Time::Low(0),
-        lost: false,
         block: 0,
         number: 0,
     };
 
-    /// No event has it: event ids have 8 bits, message numbers 13.
-    const NO_KEY: u32 = u32::MAX;
-
-    fn is_free(&self) -> bool {
-        self.key == Self::NO_KEY
-    }
-
     /// What it says now.
+    #[inline]
     fn body<'a, M: Deref<Target = [u8]>>(&'a self, db: &'a Database<M>) -> Body<'a> {
         let format = db.string(self.place);
         let count = self.need.count_ones() as usize;
@@ -232,6 +223,130 @@ impl Slot {
                 words,
                 have: self.have,
             },
+        }
+    }
+
+    /// Gives the message, of event id `id`.
+    #[inline]
+    fn give<M, F>(&self, id: u8, db: &Database<M>, counters: &mut ParserCounters, sink: &mut F)
+    where
+        M: Deref<Target = [u8]>,
+        F: FnMut(&Message<'_>),
+    {
+        let body = self.body(db);
+        match body {
+            Body::Incomplete { .. } => counters.incomplete += 1,
+            _ => counters.messages += 1,
+        }
+        counters.bad_formats += u64::from(matches!(body, Body::Bad { .. }));
+        sink(&Message {
+            time: self.time,
+            lost: self.lost,
+            id,
+            body,
+        });
+    }
+}
+
+/// A string that was met lately, and what it needs: firmware says the same again and again.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    pointer: u32,
+    place: Place,
+    shape: Shape,
+}
+
+impl Known {
+    fn new<M: Deref<Target = [u8]>>(pointer: u32, db: &Database<M>) -> Option<Self> {
+        let place = db.find(pointer)?;
+        let mut shape = Shape::of(db.string(place));
+        if !place.is_terminated() {
+            shape.bad = Some(Bad::Unterminated);
+        }
+        Some(Self {
+            pointer,
+            place,
+            shape,
+        })
+    }
+}
+
+/// A row of the table of messages that wait for parameters, and of strings: each has its place in one
+/// row, a message by its key, a string by its pointer.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Who is in each slot; [`NO_KEY`](Self::NO_KEY) where nobody is.
+    keys: [u32; WAYS],
+    slots: [Waiting; WAYS],
+    strings: [Option<Known>; WAYS],
+}
+
+impl Row {
+    /// Nobody waits, nothing is known.
+    pub const FREE: Self = Self {
+        keys: [Self::NO_KEY; WAYS],
+        slots: [Waiting::NONE; WAYS],
+        strings: [None; WAYS],
+    };
+
+    /// No event has it: event ids have 8 bits, message numbers 13.
+    const NO_KEY: u32 = u32::MAX;
+
+    /// The row of `table` that has the message, or string, with this key, if there is any row.
+    #[inline]
+    fn of(table: &mut [Self], key: u32) -> Option<&mut Self> {
+        // Multiplied by 2^32 / phi, neighbours are far from each other.
+        let spread = u64::from(key.wrapping_mul(0x9e37_79b9));
+        // The high half of the product is below the number of rows.
+        let row = (spread * table.len() as u64) >> 32;
+        table.get_mut(row as usize)
+    }
+
+    /// The string that `pointer` points to, whose row this is.
+    #[inline]
+    fn string<M: Deref<Target = [u8]>>(&mut self, pointer: u32, db: &Database<M>) -> Option<Known> {
+        let entry = &mut self.strings[pointer as usize % WAYS];
+        if entry.is_none_or(|known| known.pointer != pointer) {
+            *entry = Some(Known::new(pointer, db)?);
+        }
+        *entry
+    }
+
+    #[inline]
+    fn find(&self, key: u32) -> Option<usize> {
+        self.keys.iter().position(|other| *other == key)
+    }
+
+    /// A slot that is free, or else that of the oldest message.
+    #[inline]
+    fn room(&self) -> usize {
+        self.find(Self::NO_KEY).unwrap_or_else(|| {
+            let ages = self.slots.iter().map(|slot| slot.number).enumerate();
+            ages.min_by_key(|(_, age)| *age).map_or(0, |(way, _)| way)
+        })
+    }
+
+    /// The slots in use.
+    fn used(&self) -> impl Iterator<Item = (usize, &Waiting)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter(|(way, _)| self.keys[way % WAYS] != Self::NO_KEY)
+    }
+
+    /// Gives the message in slot `way`, if there is one; the slot is free then.
+    #[inline]
+    fn give<M, F>(
+        &mut self,
+        way: usize,
+        db: &Database<M>,
+        counters: &mut ParserCounters,
+        sink: &mut F,
+    ) where
+        M: Deref<Target = [u8]>,
+        F: FnMut(&Message<'_>),
+    {
+        let key = core::mem::replace(&mut self.keys[way % WAYS], Self::NO_KEY);
+        if key != Self::NO_KEY {
+            self.slots[way % WAYS].give((key >> 16) as u8, db, counters, sink);
         }
     }
 }
@@ -249,7 +364,7 @@ fn key(event: &StringEvent) -> u32 {
     u32::from(event.id) << 16 | u32::from(event.tmsn)
 }
 
-/// Makes messages of blocks; `T` is its table, all of whose slots are [free](Slot::FREE) in the
+/// Makes messages of blocks; `T` is its table, all of whose rows are [free](Row::FREE) in the
 /// beginning.
 #[derive(Debug)]
 pub struct Parser<T> {
@@ -259,12 +374,12 @@ pub struct Parser<T> {
     blocks: u64,
     /// Messages begun.
     begun: u64,
-    /// Which sets of slots are looked at next for messages that have waited too long.
+    /// Which row is looked at next for messages that have waited too long.
     sweep: usize,
     counters: ParserCounters,
 }
 
-impl<T: DerefMut<Target = [Slot]>> Parser<T> {
+impl<T: DerefMut<Target = [Row]>> Parser<T> {
     /// A parser for events that follow `rules`.
     pub fn new(rules: Rules, table: T) -> Self {
         Self {
@@ -284,7 +399,7 @@ impl<T: DerefMut<Target = [Slot]>> Parser<T> {
 
     /// Messages that wait for parameters.
     pub fn waiting(&self) -> usize {
-        self.table.iter().filter(|slot| !slot.is_free()).count()
+        self.table.iter().map(|row| row.used().count()).sum()
     }
 
     /// Other rules from now on. The table is to be [flushed](Self::flush) before.
@@ -307,19 +422,28 @@ impl<T: DerefMut<Target = [Slot]>> Parser<T> {
         self.sweep(db, sink);
     }
 
-    /// Gives all messages that wait for parameters as incomplete ones, the oldest first: for when
-    /// blocks were lost, before the database changes, and at the end.
+    /// Gives all messages that wait for parameters as incomplete ones, the oldest first, and forgets
+    /// what it knows of the database: for when blocks were lost, before the database changes, and at
+    /// the end.
     pub fn flush<M, F>(&mut self, db: &Database<M>, sink: &mut F)
     where
         M: Deref<Target = [u8]>,
         F: FnMut(&Message<'_>),
     {
-        for _ in 0..self.table.len() {
-            let waiting = self.table.iter_mut().filter(|slot| !slot.is_free());
-            let Some(oldest) = waiting.min_by_key(|slot| slot.number) else {
+        for row in self.table.iter_mut() {
+            row.strings = [None; WAYS];
+        }
+        for _ in 0..self.table.len() * WAYS {
+            let rows = self.table.iter().enumerate();
+            let waiting = rows.flat_map(|(row, entry)| {
+                entry.used().map(move |(way, slot)| (slot.number, row, way))
+            });
+            let Some((_, row, way)) = waiting.min() else {
                 break;
             };
-            give(oldest, db, &mut self.counters, sink);
+            if let Some(row) = self.table.get_mut(row) {
+                row.give(way, db, &mut self.counters, sink);
+            }
         }
     }
 
@@ -360,45 +484,42 @@ impl<T: DerefMut<Target = [Slot]>> Parser<T> {
         F: FnMut(&Message<'_>),
     {
         let counters = &mut self.counters;
+        let known = match Row::of(&mut self.table, event.param) {
+            Some(row) => row.string(event.param, db),
+            None => Known::new(event.param, db),
+        };
         let key = key(event);
-        let set = slots_for(&mut self.table, key);
-        if let Some(same) = set.iter_mut().find(|slot| slot.key == key) {
+        let mut row = Row::of(&mut self.table, key);
+        if let Some((row, same)) = row.as_mut().and_then(|row| row.find(key).map(|w| (row, w))) {
             // The parameters to come would be taken for its own.
-            give(same, db, counters, sink);
+            row.give(same, db, counters, sink);
         }
-        let Some(place) = db.find(event.param) else {
+        let Some(known) = known else {
             counters.unknown_strings += 1;
             raw(timed, event.lost, event.id, Why::UnknownString, sink);
             return;
         };
-        let shape = Shape::of(db.string(place));
         self.begun += 1;
-        let mut slot = Slot {
-            key,
-            place,
-            bad: (!place.is_terminated())
-                .then_some(Bad::Unterminated)
-                .or(shape.bad),
+        let message = Waiting {
+            place: known.place,
+            bad: known.shape.bad,
             // At most seven bits.
-            need: ((1_u16 << shape.words) - 1) as u8,
+            need: ((1_u16 << known.shape.words) - 1) as u8,
             have: 0,
+            lost: event.lost,
             words: [0; MAX_WORDS],
             time: timed.time,
-            lost: event.lost,
             block: self.blocks,
             number: self.begun,
         };
-        let room = set
-            .iter_mut()
-            .min_by_key(|slot| (!slot.is_free(), slot.number));
-        match room {
-            Some(room) if slot.need != 0 => {
-                if !room.is_free() {
-                    give(room, db, counters, sink);
-                }
-                *room = slot;
+        match row {
+            Some(row) if message.need != 0 => {
+                let way = row.room();
+                row.give(way, db, counters, sink);
+                row.keys[way % WAYS] = key;
+                row.slots[way % WAYS] = message;
             }
-            _ => give(&mut slot, db, counters, sink),
+            _ => message.give(event.id, db, counters, sink),
         }
     }
 
@@ -417,26 +538,24 @@ impl<T: DerefMut<Target = [Slot]>> Parser<T> {
         let key = key(event);
         let at = usize::from(event.tdsn).wrapping_sub(1);
         let bit = bit(at);
-        let mut same = slots_for(&mut self.table, key)
-            .iter_mut()
-            .find(|slot| slot.key == key);
-        if let Some(slot) = same
-            .as_mut()
-            .filter(|slot| slot.need & bit != 0 && slot.have & bit == 0)
-        {
-            slot.have |= bit;
-            slot.lost |= event.lost;
-            if let Some(word) = slot.words.get_mut(at) {
-                *word = event.param;
+        let row = Row::of(&mut self.table, key);
+        if let Some((row, way)) = row.and_then(|row| row.find(key).map(|way| (row, way))) {
+            let slot = &mut row.slots[way % WAYS];
+            if slot.need & !slot.have & bit != 0 {
+                slot.have |= bit;
+                slot.lost |= event.lost;
+                if let Some(word) = slot.words.get_mut(at) {
+                    *word = event.param;
+                }
+                if slot.have == slot.need {
+                    row.give(way, db, counters, sink);
+                }
+                return;
             }
-            if slot.have == slot.need {
-                give(slot, db, counters, sink);
+            if slot.have & bit != 0 {
+                // It has this word: the event is of another message, whose beginning is missing.
+                row.give(way, db, counters, sink);
             }
-            return;
-        }
-        if let Some(slot) = same.filter(|slot| slot.have & bit != 0) {
-            // It has this word: the event is of another message, whose beginning is missing.
-            give(slot, db, counters, sink);
         }
         counters.orphans += 1;
         raw(timed, event.lost, event.id, Why::Orphan, sink);
@@ -448,55 +567,19 @@ impl<T: DerefMut<Target = [Slot]>> Parser<T> {
         M: Deref<Target = [u8]>,
         F: FnMut(&Message<'_>),
     {
-        for slot in slots_of(&mut self.table, self.sweep) {
-            if !slot.is_free() && self.blocks - slot.block > PATIENCE {
-                give(slot, db, &mut self.counters, sink);
+        let now = self.blocks;
+        if let Some(row) = self.table.get_mut(self.sweep) {
+            for way in 0..WAYS {
+                if now - row.slots[way].block > PATIENCE {
+                    row.give(way, db, &mut self.counters, sink);
+                }
             }
         }
         self.sweep += 1;
-        if self.sweep * WAYS >= self.table.len() {
+        if self.sweep >= self.table.len() {
             self.sweep = 0;
         }
     }
-}
-
-/// The slots where the message with this key may be.
-#[inline]
-fn slots_for(table: &mut [Slot], key: u32) -> &mut [Slot] {
-    let sets = (table.len() / WAYS).max(1);
-    // Multiplied by 2^32 / phi, neighbours are far from each other.
-    let spread = key.wrapping_mul(0x9e37_79b9);
-    // The high half of the product is below `sets`.
-    slots_of(table, ((u64::from(spread) * sets as u64) >> 32) as usize)
-}
-
-#[inline]
-fn slots_of(table: &mut [Slot], set: usize) -> &mut [Slot] {
-    let at = set * WAYS;
-    let end = (at + WAYS).min(table.len());
-    table.get_mut(at..end).unwrap_or(&mut [])
-}
-
-/// Gives the message in `slot`, which is free then.
-#[inline]
-fn give<M, F>(slot: &mut Slot, db: &Database<M>, counters: &mut ParserCounters, sink: &mut F)
-where
-    M: Deref<Target = [u8]>,
-    F: FnMut(&Message<'_>),
-{
-    let body = slot.body(db);
-    match body {
-        Body::Incomplete { .. } => counters.incomplete += 1,
-        _ => counters.messages += 1,
-    }
-    counters.bad_formats += u64::from(matches!(body, Body::Bad { .. }));
-    sink(&Message {
-        time: slot.time,
-        lost: slot.lost,
-        id: (slot.key >> 16) as u8,
-        body,
-    });
-    slot.key = Slot::NO_KEY;
 }
 
 /// Gives one event as it is.
@@ -601,7 +684,7 @@ mod tests {
     }
 
     /// Whether `blocks`, and a flush behind them, give what is wanted.
-    fn gives(parser: &mut Parser<&mut [Slot]>, blocks: &[Block], want: &[Want<'_>]) -> bool {
+    fn gives(parser: &mut Parser<&mut [Row]>, blocks: &[Block], want: &[Want<'_>]) -> bool {
         let db = database();
         let mut sink = Sink { want, errors: 0 };
         for block in blocks {
@@ -615,7 +698,7 @@ mod tests {
 
     #[test]
     fn whole_messages() {
-        let mut table = [Slot::FREE; 8];
+        let mut table = [Row::FREE; 2];
         let mut parser = Parser::new(RULES, &mut table[..]);
         let events = [
             string(1, ID, 7, 0, NONE),
@@ -653,7 +736,7 @@ mod tests {
 
     #[test]
     fn interleaved_messages_across_blocks() {
-        let mut table = [Slot::FREE; 8];
+        let mut table = [Row::FREE; 2];
         let mut parser = Parser::new(RULES, &mut table[..]);
         let first = block(&[
             string(1, ID, 1, 0, ONE),
@@ -680,7 +763,7 @@ mod tests {
 
     #[test]
     fn bad_formats_keep_their_words() {
-        let mut table = [Slot::FREE; 8];
+        let mut table = [Row::FREE; 2];
         let mut parser = Parser::new(RULES, &mut table[..]);
         let events = [
             string(1, ID, 1, 0, BAD),
@@ -698,7 +781,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_shown_raw() {
-        let mut table = [Slot::FREE; 8];
+        let mut table = [Row::FREE; 2];
         let mut parser = Parser::new(RULES, &mut table[..]);
         let events = [
             // No beginning; no string; not a string trace; a word too many.
@@ -727,7 +810,7 @@ mod tests {
 
     #[test]
     fn lost_parameters_are_not_made_up() {
-        let mut table = [Slot::FREE; 8];
+        let mut table = [Row::FREE; 2];
         let mut parser = Parser::new(RULES, &mut table[..]);
         let events = [
             // Its second word is missing; upstream takes the third for it.
@@ -767,8 +850,8 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded() {
-        // One set: a fifth message takes the place of the oldest.
-        let mut table = [Slot::FREE; 4];
+        // One row: a fifth message takes the place of the oldest.
+        let mut table = [Row::FREE; 1];
         let mut parser = Parser::new(RULES, &mut table[..]);
         let mut events = [0; 7];
         for (i, event) in events.iter_mut().take(5).enumerate() {
@@ -803,7 +886,7 @@ mod tests {
 
     #[test]
     fn patience_ends() {
-        let mut table = [Slot::FREE; 8];
+        let mut table = [Row::FREE; 2];
         let mut parser = Parser::new(RULES, &mut table[..]);
         let db = database();
         let mut given = 0;
@@ -822,7 +905,7 @@ mod tests {
 
     #[test]
     fn unreliable_times() {
-        let mut table = [Slot::FREE; 8];
+        let mut table = [Row::FREE; 2];
         let mut parser = Parser::new(RULES, &mut table[..]);
         let events = [
             string(0x11, ID, 1, 0, ONE),

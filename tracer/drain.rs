@@ -11,7 +11,7 @@ use super::{
     assembly::{
         Message,
         Parser,
-        Slot, //
+        Row, //
     },
     block::{
         Block,
@@ -59,7 +59,7 @@ pub fn drain<S, T, M, F>(
 ) -> Drained
 where
     S: Source,
-    T: DerefMut<Target = [Slot]>,
+    T: DerefMut<Target = [Row]>,
     M: Deref<Target = [u8]>,
     F: FnMut(&Record<'_>),
 {
@@ -94,7 +94,7 @@ where
 /// Gives a gap, and before it what waited for more: also for a gap of [`Reader::recover`].
 pub fn interrupted<T, M, F>(parser: &mut Parser<T>, db: &Database<M>, gap: Gap, sink: &mut F)
 where
-    T: DerefMut<Target = [Slot]>,
+    T: DerefMut<Target = [Row]>,
     M: Deref<Target = [u8]>,
     F: FnMut(&Record<'_>),
 {

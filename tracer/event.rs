@@ -3,10 +3,7 @@
 //! What the events of a block say, and when they happened (hardware.md 4).
 
 use super::{
-    block::{
-        Block,
-        EVENTS, //
-    },
+    block::Block,
     timestamp::Timestamp53, //
 };
 use crate::layouts::tracer::{
@@ -73,7 +70,7 @@ impl Stamp {
     #[inline]
     pub fn time_of(word: u64) -> Option<Timestamp53> {
         let view = TracerTimestampEvent::view(word.to_ne_bytes());
-        (view.event_id() == TIMESTAMP_EVENT).then(|| time(&view))
+        is_stamp(word).then(|| time(&view))
     }
 }
 
@@ -181,39 +178,53 @@ pub struct Timed {
 /// The events of a block; see [`Block::events`].
 #[derive(Clone, Debug)]
 pub struct Events<'a> {
-    /// Those not yet given.
-    rest: &'a [u64],
+    block: &'a Block,
     rules: Rules,
-    /// How many of `rest` are timed by `stamp`, which is behind them.
-    timed: usize,
+    /// The next one.
+    at: usize,
+    /// One bit for each timestamp event from the next one on; bit 0 is that of the next one.
+    stamps: u32,
+    /// The time of the first of these, if it is known and reliable.
     stamp: Option<Timestamp53>,
 }
 
 impl Block {
     /// The events in the order in which they were written, each with its time.
+    #[inline]
     pub fn events(&self, rules: &Rules) -> Events<'_> {
-        Events {
-            rest: &self.0,
-            rules: *rules,
-            timed: 0,
-            stamp: None,
+        let mut stamps = 0_u32;
+        for (i, word) in self.0.iter().enumerate() {
+            stamps |= u32::from(is_stamp(*word)) << i;
         }
+        let mut events = Events {
+            block: self,
+            rules: *rules,
+            at: 0,
+            stamps,
+            stamp: None,
+        };
+        events.find_stamp();
+        events
     }
+}
+
+/// Whether an event, as it lies in memory, is a timestamp event.
+#[inline(always)]
+fn is_stamp(word: u64) -> bool {
+    TracerEvent::view(word.to_ne_bytes()).event_id() == TIMESTAMP_EVENT
 }
 
 impl Events<'_> {
     /// Finds the timestamp event that times the events from here on.
+    #[inline]
     fn find_stamp(&mut self) {
-        self.timed = EVENTS;
+        let next = self.at + self.stamps.trailing_zeros() as usize;
+        let word = self.block.0.get(next).copied().unwrap_or(0);
+        // Without one, this is a place where there is none, or none at all.
         self.stamp = None;
-        for (distance, word) in self.rest.iter().enumerate() {
-            let view = TracerTimestampEvent::view(word.to_ne_bytes());
-            if view.event_id() == TIMESTAMP_EVENT {
-                let stamp = Stamp::read(&view, &self.rules);
-                self.timed = distance;
-                self.stamp = stamp.reliable.then_some(stamp.time);
-                return;
-            }
+        if is_stamp(word) {
+            let stamp = Stamp::read(&TracerTimestampEvent::view(word.to_ne_bytes()), &self.rules);
+            self.stamp = stamp.reliable.then_some(stamp.time);
         }
     }
 }
@@ -223,32 +234,31 @@ impl Iterator for Events<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Timed> {
-        let (word, rest) = self.rest.split_first()?;
-        if self.timed == 0 {
-            // The first event, or the one after a timestamp event. A timestamp event itself finds
-            // itself at no distance.
+        let word = *self.block.0.get(self.at)?;
+        let event = Event::decode(word, &self.rules);
+        self.at += 1;
+        let ends = self.stamps & 1 != 0;
+        self.stamps >>= 1;
+        let time = if let Event::Stamp(stamp) = event {
+            Time::Full(stamp.time)
+        } else {
+            let low = TracerEvent::view(word.to_ne_bytes()).timestamp();
+            match self.stamp {
+                Some(stamp) => Time::Full(stamp.rebuild(low)),
+                None => Time::Low(low),
+            }
+        };
+        if ends {
             self.find_stamp();
         }
-        self.timed = self.timed.saturating_sub(1);
-        self.rest = rest;
-        let event = Event::decode(*word, &self.rules);
-        let low = TracerEvent::view(word.to_ne_bytes()).timestamp();
-        let time = match (event, self.stamp) {
-            (Event::Stamp(stamp), _) => Time::Full(stamp.time),
-            (_, Some(stamp)) => Time::Full(stamp.rebuild(low)),
-            (_, None) => Time::Low(low),
-        };
-        Some(Timed {
-            time,
-            word: *word,
-            event,
-        })
+        Some(Timed { time, word, event })
     }
 }
 
 #[mlx5_rs_macros::suite(mlx5_rs_tracer_event)]
 mod tests {
     use super::*;
+    use crate::tracer::block::EVENTS;
 
     /// An event from its two words of hardware.md 4.
     fn word(w0: u32, w1: u32) -> u64 {

@@ -51,12 +51,18 @@ impl Shape {
     pub fn of(format: &[u8]) -> Self {
         let mut words = 0_usize;
         let mut bad = (format.len() > MAX_FORMAT).then_some(Bad::Unterminated);
-        // Each piece is at least one byte long.
-        for piece in pieces(format) {
-            if let Piece::Conversion(conversion) = piece {
-                words += usize::from(conversion.words);
-                bad = bad.or(conversion.bad);
-            }
+        let mut rest = format;
+        // Each turn takes one byte at least.
+        while let Some(after) = behind_percent(rest) {
+            rest = match after.split_first() {
+                Some((b'%', after)) => after,
+                _ => {
+                    let (conversion, after) = Conversion::parse(after);
+                    words += usize::from(conversion.words);
+                    bad = bad.or(conversion.bad);
+                    after
+                }
+            };
         }
         if words > MAX_WORDS {
             bad = bad.or(Some(Bad::Words));
@@ -113,17 +119,49 @@ impl<'a> Line<'a> {
     pub fn text(&mut self, text: &[u8]) {
         let room = self.buf.get_mut(self.len..).unwrap_or(&mut []);
         self.cut |= text.len() > room.len();
-        let mut written = 0;
         for (to, from) in room.iter_mut().zip(text) {
             *to = printable(*from);
-            written += 1;
         }
-        self.len += written;
+        self.len += text.len().min(room.len());
+    }
+
+    /// Writes text up to a `%`, and gives what is left of it from there on.
+    #[inline]
+    fn literal<'t>(&mut self, text: &'t [u8]) -> &'t [u8] {
+        let room = self.buf.get_mut(self.len..).unwrap_or(&mut []);
+        let mut at = 0;
+        // Eight bytes at a time; those from the first special one on are written over later.
+        while let (Some(from), Some(to)) = (chunk(text, at), chunk_mut(room, at)) {
+            *to = *from;
+            let first = first_special(u64::from_le_bytes(*from));
+            at += first;
+            if first == 8 {
+                continue;
+            }
+            match to.get_mut(first) {
+                Some(b'%') | None => break,
+                Some(special) => *special = b'.',
+            }
+            at += 1;
+        }
+        while let Some(from) = text.get(at).filter(|byte| **byte != b'%') {
+            let Some(to) = room.get_mut(at) else {
+                self.cut = true;
+                break;
+            };
+            *to = printable(*from);
+            at += 1;
+        }
+        self.len += at;
+        text.get(at..).unwrap_or(&[])
     }
 
     /// Writes `byte` `count` times.
     #[inline]
     fn fill(&mut self, byte: u8, count: usize) {
+        if count == 0 {
+            return;
+        }
         let room = self.buf.get_mut(self.len..).unwrap_or(&mut []);
         let count = if count > room.len() {
             self.cut = true;
@@ -137,6 +175,21 @@ impl<'a> Line<'a> {
         self.len += count;
     }
 
+    /// Writes the last `count` digits of a number, zeros in front if it has fewer.
+    #[inline]
+    fn number(&mut self, digits: &Digits, count: usize) {
+        let room = self.buf.get_mut(self.len..).unwrap_or(&mut []);
+        if let (Some(to), Some(from)) = (room.first_chunk_mut(), digits.last(count)) {
+            // What is too much is written over later.
+            *to = *from;
+            self.len += count;
+        } else {
+            let digits = digits.as_bytes();
+            self.fill(b'0', count.saturating_sub(digits.len()));
+            self.text(digits);
+        }
+    }
+
     /// Writes `word` as `0x` and eight digits.
     pub fn word(&mut self, word: u32) {
         self.text(b"0x");
@@ -145,11 +198,20 @@ impl<'a> Line<'a> {
 
     /// Writes `word` as eight hexadecimal digits.
     pub fn digits(&mut self, word: u32) {
-        let mut digits = Digits::new();
-        digits.power_of_two(u64::from(word), 4, LOWER);
-        digits.pad(8);
-        self.text(digits.as_bytes());
+        self.number(&Digits::hex(u64::from(word), b'a'), 8);
     }
+}
+
+/// The eight bytes at `at`, if there are so many.
+#[inline(always)]
+fn chunk(bytes: &[u8], at: usize) -> Option<&[u8; 8]> {
+    bytes.get(at..)?.first_chunk()
+}
+
+/// As [`chunk`], to write to.
+#[inline(always)]
+fn chunk_mut(bytes: &mut [u8], at: usize) -> Option<&mut [u8; 8]> {
+    bytes.get_mut(at..)?.first_chunk_mut()
 }
 
 #[inline(always)]
@@ -161,83 +223,140 @@ fn printable(byte: u8) -> u8 {
     }
 }
 
-const LOWER: &[u8; 16] = b"0123456789abcdef";
-const UPPER: &[u8; 16] = b"0123456789ABCDEF";
+/// A byte in each byte of a word.
+const fn each(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
+}
 
-/// The digits of a number, from the last one on.
+/// The highest bit of each byte of `word` that is `byte`; above the lowest such byte also of others.
+#[inline(always)]
+const fn marks(word: u64, byte: u8) -> u64 {
+    let zero = word ^ each(byte);
+    // A byte that is 0 borrows from its highest bit, and perhaps from the bytes above.
+    zero.wrapping_sub(each(1)) & !zero & each(0x80)
+}
+
+/// The number of the lowest byte of `word` that is not printable, or a `%`; 8 if there is none.
+#[inline(always)]
+const fn first_special(word: u64) -> usize {
+    let control_or_high = (word.wrapping_sub(each(b' ')) | word) & each(0x80);
+    let special = control_or_high | marks(word, 0x7f) | marks(word, b'%');
+    (special.trailing_zeros() / 8) as usize
+}
+
+/// What follows the first `%` of `text`.
+#[inline]
+fn behind_percent(text: &[u8]) -> Option<&[u8]> {
+    let mut rest = text;
+    while let Some((chunk, after)) = rest.split_first_chunk() {
+        if marks(u64::from_ne_bytes(*chunk), b'%') != 0 {
+            break;
+        }
+        rest = after;
+    }
+    let at = rest.iter().position(|byte| *byte == b'%')?;
+    rest.get(at + 1..)
+}
+
+/// The eight hexadecimal digits of `word`; `letter` is the digit of ten.
+#[inline]
+const fn hex(word: u32, letter: u8) -> [u8; 8] {
+    // Each digit gets a byte of its own.
+    let mut digits = word as u64;
+    digits = (digits | digits << 16) & 0x0000_ffff_0000_ffff;
+    digits = (digits | digits << 8) & 0x00ff_00ff_00ff_00ff;
+    digits = (digits | digits << 4) & each(0x0f);
+    // 1 where it is above nine.
+    let letters = (digits + each(6)) >> 4 & each(1);
+    (digits + each(b'0') + letters * (letter - b'0' - 10) as u64).to_be_bytes()
+}
+
+/// The digits of a number, without zeros in front: those of 0 are none.
 struct Digits {
-    bytes: [u8; Self::ROOM],
+    /// Zeros, the digits, which end at [`END`](Self::END), and room to copy too much.
+    bytes: [u8; Self::END + Self::CHUNK],
     first: usize,
 }
 
 impl Digits {
-    /// Enough for 64 bits in octal.
-    const ROOM: usize = 22;
+    /// Enough for 64 bits in octal, and a multiple of eight.
+    const END: usize = 24;
+
+    /// So many digits are copied at a time.
+    const CHUNK: usize = 16;
+
+    const NONE: Self = Self {
+        bytes: [b'0'; Self::END + Self::CHUNK],
+        first: Self::END,
+    };
 
     #[inline]
-    fn new() -> Self {
-        Self {
-            bytes: [b'0'; Self::ROOM],
-            first: Self::ROOM,
+    fn hex(value: u64, letter: u8) -> Self {
+        let mut this = Self::NONE;
+        if value > u64::from(u32::MAX) {
+            this.bytes[8..16].copy_from_slice(&hex((value >> 32) as u32, letter));
         }
+        this.bytes[16..24].copy_from_slice(&hex(value as u32, letter));
+        let bits = (u64::BITS - value.leading_zeros()) as usize;
+        this.first -= bits.div_ceil(4);
+        this
     }
 
     #[inline]
+    fn decimal(mut value: u64) -> Self {
+        let mut this = Self::NONE;
+        while value >= 100 {
+            let two = value % 100;
+            this.push((two % 10) as u8);
+            this.push((two / 10) as u8);
+            value /= 100;
+        }
+        while value != 0 {
+            this.push((value % 10) as u8);
+            value /= 10;
+        }
+        this
+    }
+
+    #[inline]
+    fn octal(mut value: u64) -> Self {
+        let mut this = Self::NONE;
+        while value != 0 {
+            this.push((value % 8) as u8);
+            value /= 8;
+        }
+        this
+    }
+
+    #[inline(always)]
     fn push(&mut self, digit: u8) {
         self.first = self.first.saturating_sub(1);
         if let Some(to) = self.bytes.get_mut(self.first) {
-            *to = digit;
-        }
-    }
-
-    /// The digits of `value` in base `1 << bits`; none for 0.
-    #[inline]
-    fn power_of_two(&mut self, mut value: u64, bits: u32, names: &[u8; 16]) {
-        while value != 0 {
-            let digit = (value & ((1 << bits) - 1)) as usize;
-            // `digit` is below 16.
-            self.push(names.get(digit).copied().unwrap_or(b'?'));
-            value >>= bits;
-        }
-    }
-
-    /// The decimal digits of `value`; none for 0.
-    #[inline]
-    fn decimal(&mut self, mut value: u64) {
-        while value > u64::from(u32::MAX) {
-            self.push(b'0' + (value % 10) as u8);
-            value /= 10;
-        }
-        // Divisions of 32 bits are several times as fast.
-        let mut value = value as u32;
-        while value != 0 {
-            self.push(b'0' + (value % 10) as u8);
-            value /= 10;
-        }
-    }
-
-    /// Puts zeros in front until there are `count` digits, as far as there is room for them.
-    #[inline]
-    fn pad(&mut self, count: usize) {
-        while self.as_bytes().len() < count && self.first > 0 {
-            self.push(b'0');
+            *to = b'0' + digit;
         }
     }
 
     #[inline]
     fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(self.first..).unwrap_or(&[])
+        self.bytes.get(self.first..Self::END).unwrap_or(&[])
+    }
+
+    /// The last `count` digits, zeros in front, and anything behind them; `None` if they are more
+    /// than can be copied at a time.
+    #[inline]
+    fn last(&self, count: usize) -> Option<&[u8; Self::CHUNK]> {
+        if count > Self::CHUNK {
+            return None;
+        }
+        self.bytes.get(Self::END - count..)?.first_chunk()
     }
 }
 
 /// One conversion.
 #[derive(Clone, Copy, Debug)]
 struct Conversion {
-    left: bool,
-    plus: bool,
-    space: bool,
-    alternate: bool,
-    zero: bool,
+    /// Bits of [`flags`].
+    flags: u8,
     width: u8,
     precision: Option<u8>,
     kind: u8,
@@ -246,41 +365,18 @@ struct Conversion {
     bad: Option<Bad>,
 }
 
-/// A part of a format string.
-enum Piece<'a> {
-    Text(&'a [u8]),
-    Conversion(Conversion),
-}
-
-/// Splits a format string; every piece stands for one byte at least.
-struct Pieces<'a> {
-    rest: &'a [u8],
-}
-
-fn pieces(format: &[u8]) -> Pieces<'_> {
-    Pieces { rest: format }
-}
-
-impl<'a> Iterator for Pieces<'a> {
-    type Item = Piece<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Piece<'a>> {
-        let (first, rest) = self.rest.split_first()?;
-        if *first != b'%' {
-            let len = self.rest.iter().position(|byte| *byte == b'%');
-            let (text, rest) = self.rest.split_at(len.unwrap_or(self.rest.len()));
-            self.rest = rest;
-            return Some(Piece::Text(text));
-        }
-        if let Some((b'%', after)) = rest.split_first() {
-            self.rest = after;
-            return Some(Piece::Text(b"%"));
-        }
-        let (conversion, rest) = Conversion::parse(rest);
-        self.rest = rest;
-        Some(Piece::Conversion(conversion))
-    }
+/// The flags of a conversion.
+mod flags {
+    /// `-`
+    pub(super) const LEFT: u8 = 1 << 0;
+    /// `+`
+    pub(super) const PLUS: u8 = 1 << 1;
+    /// A space.
+    pub(super) const SPACE: u8 = 1 << 2;
+    /// `#`
+    pub(super) const ALTERNATE: u8 = 1 << 3;
+    /// `0`
+    pub(super) const ZERO: u8 = 1 << 4;
 }
 
 /// The decimal number that `text` begins with, `None` if it is above 255, and what follows.
@@ -302,27 +398,29 @@ impl Conversion {
     #[inline]
     fn parse(text: &[u8]) -> (Self, &[u8]) {
         let mut this = Self {
-            left: false,
-            plus: false,
-            space: false,
-            alternate: false,
-            zero: false,
+            flags: 0,
             width: 0,
             precision: None,
             kind: 0,
             words: 0,
             bad: None,
         };
+        // Most are these.
+        if let Some((kind @ (b'd' | b'u' | b'x'), after)) = text.split_first() {
+            this.kind = *kind;
+            this.words = 1;
+            return (this, after);
+        }
         let mut rest = text;
         while let Some((byte, after)) = rest.split_first() {
-            match byte {
-                b'-' => this.left = true,
-                b'+' => this.plus = true,
-                b' ' => this.space = true,
-                b'#' => this.alternate = true,
-                b'0' => this.zero = true,
+            this.flags |= match byte {
+                b'-' => flags::LEFT,
+                b'+' => flags::PLUS,
+                b' ' => flags::SPACE,
+                b'#' => flags::ALTERNATE,
+                b'0' => flags::ZERO,
                 _ => break,
-            }
+            };
             rest = after;
         }
         rest = this.measure(rest, |this, value| this.width = value);
@@ -374,37 +472,40 @@ impl Conversion {
         rest
     }
 
+    #[inline]
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
     /// Writes `value`, made of the words that the conversion takes.
     #[inline]
     fn print(&self, value: u64, line: &mut Line<'_>) {
-        let mut digits = Digits::new();
-        let mut prefix: &[u8] = b"";
         match self.kind {
             b'c' => {
                 let pad = usize::from(self.width).saturating_sub(1);
-                if !self.left {
-                    line.fill(b' ', pad);
-                }
+                line.fill(b' ', if self.has(flags::LEFT) { 0 } else { pad });
                 line.text(&[value as u8]);
-                if self.left {
-                    line.fill(b' ', pad);
-                }
-                return;
+                line.fill(b' ', if self.has(flags::LEFT) { pad } else { 0 });
             }
-            b'p' => {
-                digits.power_of_two(value, 4, LOWER);
-                digits.pad(8);
-                prefix = b"0x";
-            }
+            b'p' => self.put(b"0x", &Digits::hex(value, b'a'), 8, line),
             b'x' | b'X' => {
-                let lower = self.kind == b'x';
-                digits.power_of_two(value, 4, if lower { LOWER } else { UPPER });
-                if self.alternate && value != 0 {
-                    prefix = if lower { b"0x" } else { b"0X" };
-                }
+                // The digit of ten is in the same case.
+                let letter = self.kind - (b'x' - b'a');
+                let prefix = [b'0', self.kind];
+                let prefix: &[u8] = if self.has(flags::ALTERNATE) && value != 0 {
+                    &prefix
+                } else {
+                    b""
+                };
+                self.put(prefix, &Digits::hex(value, letter), self.least(), line);
             }
             b'o' => {
-                digits.power_of_two(value, 3, LOWER);
+                let digits = Digits::octal(value);
+                let mut least = self.least();
+                if self.has(flags::ALTERNATE) && least <= digits.as_bytes().len() {
+                    least = digits.as_bytes().len() + 1;
+                }
+                self.put(b"", &digits, least, line);
             }
             b'd' | b'i' => {
                 let signed = if self.words == 2 {
@@ -412,46 +513,49 @@ impl Conversion {
                 } else {
                     i64::from(value as u32 as i32)
                 };
-                digits.decimal(signed.unsigned_abs());
-                prefix = match (signed < 0, self.plus, self.space) {
-                    (true, _, _) => b"-",
-                    (false, true, _) => b"+",
-                    (false, false, true) => b" ",
-                    (false, false, false) => b"",
+                let prefix: &[u8] = match signed {
+                    ..0 => b"-",
+                    _ if self.has(flags::PLUS) => b"+",
+                    _ if self.has(flags::SPACE) => b" ",
+                    _ => b"",
                 };
+                let digits = Digits::decimal(signed.unsigned_abs());
+                self.put(prefix, &digits, self.least(), line);
             }
-            _ => digits.decimal(value),
+            _ => self.put(b"", &Digits::decimal(value), self.least(), line),
         }
-        self.put(prefix, &digits, line);
     }
 
-    /// Writes a number, padded as the conversion says.
+    /// How many digits there are at least: without a precision, zero has one.
     #[inline]
-    fn put(&self, prefix: &[u8], digits: &Digits, line: &mut Line<'_>) {
-        let digits = digits.as_bytes();
-        // `%p` has no precision.
-        let precision = self.precision.filter(|_| self.kind != b'p');
-        let width = usize::from(self.width);
-        // Without a precision, zero has one digit.
-        let mut zeros = usize::from(precision.unwrap_or(1)).saturating_sub(digits.len());
-        if self.kind == b'o' && self.alternate && zeros == 0 && digits.first() != Some(&b'0') {
-            zeros = 1;
+    fn least(&self) -> usize {
+        usize::from(self.precision.unwrap_or(1))
+    }
+
+    /// Writes a number with `least` digits at least, padded as the conversion says.
+    #[inline]
+    fn put(&self, prefix: &[u8], digits: &Digits, least: usize, line: &mut Line<'_>) {
+        let mut count = digits.as_bytes().len().max(least);
+        let (mut before, mut behind) = (0, 0);
+        if self.width != 0 {
+            let width = usize::from(self.width);
+            let pad = width.saturating_sub(prefix.len() + count);
+            // A precision switches the flag off; `%p` has none.
+            let zeros = self.precision.is_none() || self.kind == b'p';
+            if self.has(flags::LEFT) {
+                behind = pad;
+            } else if self.has(flags::ZERO) && zeros {
+                count += pad;
+            } else {
+                before = pad;
+            }
         }
-        let mut len = prefix.len() + zeros + digits.len();
-        if self.zero && !self.left && precision.is_none() {
-            zeros += width.saturating_sub(len);
-            len = prefix.len() + zeros + digits.len();
+        line.fill(b' ', before);
+        if !prefix.is_empty() {
+            line.text(prefix);
         }
-        let spaces = width.saturating_sub(len);
-        if !self.left {
-            line.fill(b' ', spaces);
-        }
-        line.text(prefix);
-        line.fill(b'0', zeros);
-        line.text(digits);
-        if self.left {
-            line.fill(b' ', spaces);
-        }
+        line.number(digits, count);
+        line.fill(b' ', behind);
     }
 }
 
@@ -461,17 +565,26 @@ impl Conversion {
 #[inline]
 pub fn format(format: &[u8], words: &[u32], line: &mut Line<'_>) {
     let mut words = words.iter().map(|word| u64::from(*word));
-    for piece in pieces(trimmed(format)) {
-        match piece {
-            Piece::Text(text) => line.text(text),
-            Piece::Conversion(conversion) => {
-                let mut value = 0;
-                for _ in 0..conversion.words.min(2) {
-                    value = value << 32 | words.next().unwrap_or(0);
-                }
-                conversion.print(value, line);
-            }
+    let mut rest = trimmed(format);
+    loop {
+        rest = line.literal(rest);
+        // What is left begins with a `%`, unless the line is full.
+        let after = match rest.split_first() {
+            Some((b'%', after)) if !line.cut => after,
+            _ => return,
+        };
+        if let Some((b'%', after)) = after.split_first() {
+            line.text(b"%");
+            rest = after;
+            continue;
         }
+        let (conversion, after) = Conversion::parse(after);
+        rest = after;
+        let mut value = 0;
+        for _ in 0..conversion.words.min(2) {
+            value = value << 32 | words.next().unwrap_or(0);
+        }
+        conversion.print(value, line);
     }
 }
 

@@ -5,6 +5,7 @@
 //! MTRC_CAP says which sections there are, MTRC_STDB gives their bytes. Both are believed as far as
 //! they can do no harm: sections of any size that overlap anyhow, strings without an end.
 
+use core::ffi::CStr;
 use core::ops::Deref;
 
 use super::format::MAX_FORMAT;
@@ -177,12 +178,15 @@ impl<M: Deref<Target = [u8]>> Database<M> {
             };
             if let Some(rest) = bytes.get(offset as usize..).filter(|rest| !rest.is_empty()) {
                 let rest = rest.get(..=MAX_FORMAT).unwrap_or(rest);
-                let end = rest.iter().position(|byte| *byte == 0);
+                let (len, terminated) = match CStr::from_bytes_until_nul(rest) {
+                    Ok(string) => (string.to_bytes().len(), true),
+                    Err(_) => (rest.len().min(MAX_FORMAT), false),
+                };
                 return Some(Place {
                     section: section as u8,
                     offset,
-                    len: end.unwrap_or(rest.len().min(MAX_FORMAT)) as u16,
-                    terminated: end.is_some(),
+                    len: len as u16,
+                    terminated,
                 });
             }
         }

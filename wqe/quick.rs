@@ -292,7 +292,7 @@ pub(super) fn is_clean_of(opcode: WqeOpcode, bytes: &[u8], queue: &Queue<'_>) ->
             None => true,
         }
         && match queue.index {
-            Some(index) => get(const { CtrlSeg::WQE_INDEX.in_word() }) == index.into(),
+            Some(index) => get(const { CtrlSeg::WQE_INDEX.in_word() }) == u32::from(index),
             None => true,
         };
     if !plain {

@@ -2,7 +2,7 @@
 
 //! The driver's tracer, with an array of the last messages as the kernel has one.
 
-use mlx5_pure::tracer::assembly::{Message, Parser, Slot, SLOTS};
+use mlx5_pure::tracer::assembly::{Message, Parser, Row, ROWS};
 use mlx5_pure::tracer::block::{Block, Reader, Step};
 use mlx5_pure::tracer::format::{Line, LINE};
 use mlx5_pure::tracer::strings::Database;
@@ -30,8 +30,9 @@ pub struct Ours<'a> {
     corpus: &'a Corpus,
     db: Database<&'a [u8]>,
     reader: Reader,
-    parser: Parser<Vec<Slot>>,
+    parser: Parser<Vec<Row>>,
     block: Block,
+    text: [u8; LINE],
     saved: Vec<Saved>,
     messages: u64,
 }
@@ -43,8 +44,9 @@ impl<'a> Ours<'a> {
             corpus,
             db: corpus.database(),
             reader: Reader::with_blocks((corpus.ring().len() / 256) as u32),
-            parser: Parser::new(corpus.rules(), vec![Slot::FREE; SLOTS]),
+            parser: Parser::new(corpus.rules(), vec![Row::FREE; ROWS]),
             block: Block::EMPTY,
+            text: [0; LINE],
             saved: (0..SAVED)
                 .map(|_| Saved {
                     time: None,
@@ -79,9 +81,9 @@ impl<'a> Ours<'a> {
     pub fn read(&mut self) -> u64 {
         let mut blocks = 0;
         let (saved, messages) = (&mut self.saved, &mut self.messages);
+        let text = &mut self.text;
         let mut sink = |message: &Message<'_>| {
-            let mut text = [0; LINE];
-            let mut line = Line::new(&mut text);
+            let mut line = Line::new(text);
             message.render(&mut line);
             let slot = &mut saved[*messages as usize % SAVED];
             let bytes = line.as_bytes();

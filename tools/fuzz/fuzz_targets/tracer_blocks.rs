@@ -9,7 +9,7 @@
 use std::cell::Cell;
 
 use libfuzzer_sys::fuzz_target;
-use mlx5_pure::tracer::assembly::{Body, Parser, Slot};
+use mlx5_pure::tracer::assembly::{Body, Parser, Row};
 use mlx5_pure::tracer::block::{Block, Reader, Source, EVENTS};
 use mlx5_pure::tracer::drain::{drain, interrupted, Record};
 use mlx5_pure::tracer::event::Rules;
@@ -103,7 +103,7 @@ fuzz_target!(|data: &[u8]| {
     );
     let mut reader = Reader::with_blocks(blocks);
     let rules = Rules::new(version & 3, *first, *count);
-    let mut parser = Parser::new(rules, vec![Slot::FREE; 12]);
+    let mut parser = Parser::new(rules, vec![Row::FREE; 3]);
     let mut block = Block::EMPTY;
     let (mut messages, mut gaps) = (0, 0);
     let mut sink = |record: &Record<'_>| match record {

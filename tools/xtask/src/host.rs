@@ -270,9 +270,9 @@ impl Host<'_> {
         let mut cmd = self.cargo();
         // Not the examples in documentation: rustdoc links them without the runtime.
         cmd.args(["test", "--package", "mlx5-pure", "--lib", "--tests"]);
-        cmd.args(["--target", TARGET]);
+        cmd.args(["--no-fail-fast", "--target", TARGET]);
         cmd.env("RUSTC_BOOTSTRAP", "1")
-            .env("RUSTFLAGS", "-Zsanitizer=address")
+            .env("RUSTFLAGS", "-Zsanitizer=address --cfg sanitized")
             .env("CARGO_TARGET_DIR", self.project.target.join("asan"));
         run_tests(cmd)
     }

@@ -10,7 +10,7 @@ pub mod writer;
 
 use std::cell::Cell;
 
-use mlx5_pure::tracer::assembly::{Body, Message, Parser, Slot, SLOTS};
+use mlx5_pure::tracer::assembly::{Body, Message, Parser, Row, ROWS};
 use mlx5_pure::tracer::block::{Block, Reader, Source, Step, EVENTS};
 use mlx5_pure::tracer::drain::{drain, Record};
 use mlx5_pure::tracer::event::{Event, Rules, Time};
@@ -122,7 +122,7 @@ proptest! {
     ) {
         let device = Writer::run(trc_ver, start, events, &mut Random(seed));
         let db = database();
-        let mut parser = Parser::new(rules(trc_ver), vec![Slot::FREE; SLOTS]);
+        let mut parser = Parser::new(rules(trc_ver), vec![Row::FREE; ROWS]);
         let mut read = Vec::new();
         for block in &device.blocks {
             parser.block(&Block(words(block)), &db, &mut |message| read.push(Read::new(message)));
@@ -146,13 +146,13 @@ proptest! {
         trc_ver in 0_u8..4,
         first in any::<u8>(),
         count in any::<u8>(),
-        slots in 0_usize..40,
+        rows in 0_usize..10,
         noise in prop::collection::vec(prop::array::uniform32(any::<u64>()), 1..20),
         // Of the bits of an event, so that ids, message numbers and strings meet.
         mask in prop_oneof![Just(u64::MAX), Just(0x80f0_fff8_0000_00ff), Just(0xff03_001f_0000_003f)],
     ) {
         let db = database();
-        let mut parser = Parser::new(Rules::new(trc_ver, first, count), vec![Slot::FREE; slots]);
+        let mut parser = Parser::new(Rules::new(trc_ver, first, count), vec![Row::FREE; rows]);
         let (mut whole, mut raw, mut incomplete) = (0_u64, 0, 0);
         let mut sink = |message: &Message<'_>| {
             let mut buf = [0; 64];
@@ -313,7 +313,7 @@ type Records = Vec<Result<Read, Option<u64>>>;
 struct Reading<'a> {
     ring: Ring<'a>,
     reader: Reader,
-    parser: Parser<Vec<Slot>>,
+    parser: Parser<Vec<Row>>,
     db: Database<Vec<u8>>,
     records: Records,
 }
@@ -323,7 +323,7 @@ impl<'a> Reading<'a> {
         Self {
             ring: Ring::new(blocks, stream, schedule),
             reader: Reader::with_blocks(blocks as u32),
-            parser: Parser::new(rules(1), vec![Slot::FREE; SLOTS]),
+            parser: Parser::new(rules(1), vec![Row::FREE; ROWS]),
             db: database(),
             records: Vec::new(),
         }
