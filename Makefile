@@ -6,6 +6,7 @@ KERNEL ?=
 DEVICE ?=
 T ?=
 SECONDS ?=
+RUNS ?=
 
 # xtask and cargo get no job server and no variables of this make.
 xtask = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL scripts/xtask
@@ -23,7 +24,7 @@ help:
 	@echo '  host-test    tests of the host crates, also under AddressSanitizer'
 	@echo '  kunit        KUnit suites in a VM                                (KERNEL: test)'
 	@echo '  vm-test      VM tests; T=NAME runs those with NAME in their name (KERNEL: test)'
-	@echo '  fuzz         every fuzz target, SECONDS=n each (60)'
+	@echo '  fuzz         every fuzz target, SECONDS=n each (60), or RUNS=n inputs each'
 	@echo '  soak         VM tests in their long form                         (KERNEL: test)'
 	@echo '  bench        benches of the host crates'
 	@echo '  intree       build the driver inside a kernel tree'
@@ -50,7 +51,7 @@ vm-test:
 
 .PHONY: fuzz
 fuzz:
-	@$(xtask) $@ $(if $(SECONDS),--seconds '$(SECONDS)')
+	@$(xtask) $@ $(if $(SECONDS),--seconds '$(SECONDS)') $(if $(RUNS),--runs '$(RUNS)')
 
 .PHONY: test host-test bench intree fmt env clean clean-cache
 test host-test bench intree fmt env clean clean-cache:

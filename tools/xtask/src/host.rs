@@ -66,6 +66,22 @@ fn targets_of_kind(metadata: &str, kind: &str) -> Result<Vec<String>> {
         .collect())
 }
 
+/// The number of runs in what libFuzzer prints with `-print_final_stats=1`.
+fn executed(log: &str) -> Option<u64> {
+    log.lines()
+        .find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))
+        .and_then(|number| number.trim().parse().ok())
+}
+
+/// How long a fuzz target runs.
+#[derive(Clone, Copy)]
+pub enum Effort {
+    /// For so many seconds.
+    Seconds(u64),
+    /// So many inputs.
+    Runs(u64),
+}
+
 /// Cargo in the work tree, with what the build scripts need.
 pub struct Host<'a> {
     /// The work tree.
@@ -310,7 +326,7 @@ impl Host<'_> {
         run_tests(cmd)
     }
 
-    /// Runs every fuzz target for `seconds` each.
+    /// Runs every fuzz target, each as long as `effort` says.
     ///
     /// The targets are plain libFuzzer programs, built with the flags that cargo-fuzz
     /// uses; `cargo fuzz` works on the same folder where it is installed.
@@ -318,7 +334,7 @@ impl Host<'_> {
     /// # Errors
     ///
     /// The targets do not build, or this toolchain lacks the sanitizer.
-    pub fn fuzz(&self, seconds: u64) -> Result<Tally> {
+    pub fn fuzz(&self, effort: Effort) -> Result<Tally> {
         let dir = self.project.root.join("tools/fuzz");
         let manifest = dir.join("Cargo.toml");
         let target_dir = self.project.target.join("fuzz");
@@ -360,19 +376,28 @@ impl Host<'_> {
             if seeds.is_dir() {
                 cmd.arg(seeds);
             }
-            cmd.arg(format!("-max_total_time={seconds}"))
+            let (limit, usual) = match effort {
+                Effort::Seconds(seconds) => (format!("-max_total_time={seconds}"), seconds + 1),
+                // As of 20000 runs a second.
+                Effort::Runs(runs) => (format!("-runs={runs}"), runs / 20_000 + 1),
+            };
+            cmd.arg(limit)
                 .arg(format!("-artifact_prefix={}/", artifacts.display()))
                 .args(["-print_final_stats=1", "-timeout=5", "-rss_limit_mb=2048"]);
             let log = self.project.log(&format!("fuzz-{target}"));
             let _ = fs::remove_file(&log);
             Step {
                 what: &format!("fuzzing {target}"),
-                usual: Duration::from_secs(seconds + 1),
+                usual: Duration::from_secs(usual),
                 log: &log,
                 hint: "the input that fails is named above; the same program with it as the only \
                        argument repeats the failure",
             }
-            .run(cmd)
+            .run(cmd)?;
+            if let Some(runs) = executed(&fs::read_to_string(&log)?) {
+                say(&format!("fuzzing {target}: {runs} runs, clean"));
+            }
+            Ok(())
         };
         let mut tally = Tally::default();
         for some in targets.chunks(self.project.jobs) {
@@ -461,5 +486,13 @@ mod tests {
         assert_eq!(targets_of_kind(json, "bench").unwrap(), ["y", "z"]);
         assert!(targets_of_kind(json, "bin").unwrap().is_empty());
         assert!(targets_of_kind("{", "bin").is_err());
+    }
+
+    #[test]
+    fn runs_of_a_fuzz_target() {
+        let log =
+            "Done 5 runs in 1 second(s)\nstat::number_of_executed_units: 5\nstat::slowest: 0\n";
+        assert_eq!(executed(log), Some(5));
+        assert_eq!(executed("stat::number_of_executed_units: many"), None);
     }
 }

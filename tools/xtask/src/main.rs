@@ -25,7 +25,7 @@ use anyhow::{bail, Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use cache::Cache;
-use host::{Host, VmTests};
+use host::{Effort, Host, VmTests};
 use inputs::Generated;
 use kernel::{Flavour, Kernel};
 use mlx5_manifest::{DeviceKind, Manifest};
@@ -76,11 +76,14 @@ enum Task {
     Peer(On),
     /// Benches of the host crates.
     Bench,
-    /// Every fuzz target for some time.
+    /// Every fuzz target, for some time or some inputs.
     Fuzz {
         /// Seconds per target.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
+        /// Inputs per target, however long it takes.
+        #[arg(long, conflicts_with = "seconds")]
+        runs: Option<u64>,
     },
     /// VM tests in their long form.
     Soak(On),
@@ -325,7 +328,7 @@ fn test_everything() -> Result<()> {
         scope.spawn(|| guest::image(&session.cache, &session.tools).map(drop));
         report.stage("lint", || session.lint(Flavour::Debian));
         host_tests(&session, &mut report);
-        report.stage("fuzz", || session.host().fuzz(5));
+        report.stage("fuzz", || session.host().fuzz(Effort::Seconds(5)));
         for flavour in [Flavour::Debian, Flavour::Test, Flavour::Kasan] {
             let on = On {
                 kernel: Some(flavour),
@@ -394,9 +397,10 @@ fn run(task: Task) -> Result<()> {
             host_tests(&session, &mut report);
             report.finish()
         }
-        Task::Fuzz { seconds } => {
+        Task::Fuzz { seconds, runs } => {
             let session = Session::open()?;
-            only("fuzz", || session.host().fuzz(seconds))
+            let effort = runs.map_or(Effort::Seconds(seconds), Effort::Runs);
+            only("fuzz", || session.host().fuzz(effort))
         }
         Task::Bench => Session::open()?.host().bench(),
         Task::Lint(on) => {
