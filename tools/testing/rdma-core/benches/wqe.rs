@@ -60,11 +60,18 @@ const VARIANTS: [(Variant, &str); 5] = [
     (Variant::Validated, "wqe, validated"),
 ];
 
-/// Parameters that the compiler does not know.
-struct Input {
+const QPN: u32 = 0x42;
+
+/// What is built, WQE by WQE.
+struct Work {
     params: Params<'static>,
     klms: Vec<Klm>,
     handle: AddressHandle,
+}
+
+/// What the compiler does not know.
+struct Input {
+    work: Vec<Work>,
     config: Config,
 }
 
@@ -93,45 +100,54 @@ impl Input {
                 tclass: 8,
             }),
         };
-        let params = Params {
-            qpn: 0x42,
-            addr: 0x7f00_1234_5678,
-            result: 0x7f00_2000_0000,
-            compare: 7,
-            swap: 9,
-            length: 4096,
-            lkey: 0x1234,
-            rkey: 0x5678,
-            peer: 0x99,
-            mkey: 0x8_0001,
-            data: &DATA,
-            list: &LIST,
-            av: Dgram {
-                stat_rate_sl: 3,
-                fl_mlid: 1,
-                rlid: 7,
-                tclass: 8,
-                hop_limit: 64,
-                grh_gid_fl: 1 << 30 | 1 << 20 | 0x12345,
-                rgid: [0xfe; 16],
-                ..Dgram::default()
-            },
-        };
-        Self {
-            klms: params
+        let handle = AddressHandle::new(&path, 0).unwrap();
+        let work = (0..u64::from(BATCH)).map(|i| {
+            let params = Params {
+                addr: 0x7f00_1234_5678 + i * 8,
+                result: 0x7f00_2000_0000 + i * 8,
+                compare: 7 + i,
+                swap: 9 + i,
+                length: 4096 + i as u32,
+                lkey: 0x1234 + i as u32,
+                rkey: 0x5678 + i as u32,
+                peer: 0x99 + i as u32,
+                mkey: 0x8_0001 + i as u32,
+                data: &DATA,
+                list: &LIST,
+                av: Dgram {
+                    stat_rate_sl: 3,
+                    fl_mlid: 1,
+                    rlid: 7,
+                    tclass: 8,
+                    hop_limit: 64,
+                    grh_gid_fl: 1 << 30 | 1 << 20 | 0x12345,
+                    rgid: [0xfe; 16],
+                    ..Dgram::default()
+                },
+            };
+            let klms = params
                 .list
                 .iter()
-                .map(|entry| Klm::new(entry.addr, entry.key, entry.byte_count).unwrap())
-                .collect(),
-            handle: AddressHandle::new(&path, 0).unwrap(),
+                .map(|entry| Klm::new(entry.addr, entry.key, entry.byte_count).unwrap());
+            Work {
+                klms: klms.collect(),
+                handle,
+                params,
+            }
+        });
+        black_box(Self {
+            work: work.collect(),
             config: Config {
-                qpn: Number::low(params.qpn),
+                qpn: Number::low(QPN),
                 pd: Number::low(1),
                 signed: false,
                 caps: Caps::ALL,
             },
-            params: black_box(params),
-        }
+        })
+    }
+
+    fn params(&self) -> Vec<Params<'static>> {
+        self.work.iter().map(|work| work.params).collect()
     }
 }
 
@@ -160,34 +176,34 @@ impl Finish for Checked {
 /// Builds a batch in an empty queue; where the producer is then.
 #[inline(always)]
 fn batch<T: Transport>(
-    ring: &mut Ring,
+    ring: &mut [Block],
     input: &Input,
     pi: u16,
-    mut build: impl FnMut(Wqe<'_, T, T::Start>, u64) -> Result<Posted, Refusal>,
+    mut build: impl FnMut(Wqe<'_, T, T::Start>, &Work) -> Result<Posted, Refusal>,
 ) -> u16 {
     let producer = Producer { pi, ci: pi };
-    let mut queue = SendQueue::<T>::new(&mut ring.0, &input.config, producer).unwrap();
-    for i in 0..BATCH {
-        let _ = build(queue.start(Flags::SIGNALED), i.into()).unwrap();
+    let mut queue = SendQueue::<T>::new(ring, &input.config, producer).unwrap();
+    for work in &input.work {
+        let _ = build(queue.start(Flags::SIGNALED), work).unwrap();
     }
     queue.producer().pi
 }
 
 #[inline(never)]
-fn send<F: Finish>(ring: &mut Ring, input: &Input, pi: u16) -> u16 {
-    let params = &input.params;
-    batch::<Rc>(ring, input, pi, |wqe, i| {
-        let sge = Sge::new(params.addr + i, params.lkey, params.length)?;
+fn send<F: Finish>(ring: &mut [Block], input: &Input, pi: u16) -> u16 {
+    batch::<Rc>(ring, input, pi, |wqe, work| {
+        let params = &work.params;
+        let sge = Sge::new(params.addr, params.lkey, params.length)?;
         F::finish(wqe.send().data(sge))
     })
 }
 
 #[inline(never)]
-fn write_inline<F: Finish>(ring: &mut Ring, input: &Input, pi: u16) -> u16 {
-    let params = &input.params;
-    batch::<Rc>(ring, input, pi, |wqe, i| {
+fn write_inline<F: Finish>(ring: &mut [Block], input: &Input, pi: u16) -> u16 {
+    batch::<Rc>(ring, input, pi, |wqe, work| {
+        let params = &work.params;
         let remote = Remote {
-            addr: params.addr + i,
+            addr: params.addr,
             rkey: params.rkey,
         };
         F::finish(wqe.write(remote).inline(params.data))
@@ -195,22 +211,22 @@ fn write_inline<F: Finish>(ring: &mut Ring, input: &Input, pi: u16) -> u16 {
 }
 
 #[inline(never)]
-fn datagram<F: Finish>(ring: &mut Ring, input: &Input, pi: u16) -> u16 {
-    let params = &input.params;
-    batch::<Ud>(ring, input, pi, |wqe, i| {
+fn datagram<F: Finish>(ring: &mut [Block], input: &Input, pi: u16) -> u16 {
+    batch::<Ud>(ring, input, pi, |wqe, work| {
+        let params = &work.params;
         let peer = Datagram {
-            qpn: Number::low(params.peer + i as u32),
+            qpn: Number::low(params.peer),
             qkey: params.rkey,
         };
-        let sge = Sge::new(params.addr + i, params.lkey, params.length)?;
-        F::finish(wqe.to(&input.handle, peer).send().data(sge))
+        let sge = Sge::new(params.addr, params.lkey, params.length)?;
+        F::finish(wqe.to(&work.handle, peer).send().data(sge))
     })
 }
 
 #[inline(never)]
-fn compare_swap<F: Finish>(ring: &mut Ring, input: &Input, pi: u16) -> u16 {
-    let params = &input.params;
-    batch::<Rc>(ring, input, pi, |wqe, i| {
+fn compare_swap<F: Finish>(ring: &mut [Block], input: &Input, pi: u16) -> u16 {
+    batch::<Rc>(ring, input, pi, |wqe, work| {
+        let params = &work.params;
         let remote = Remote {
             addr: params.addr,
             rkey: params.rkey,
@@ -219,28 +235,28 @@ fn compare_swap<F: Finish>(ring: &mut Ring, input: &Input, pi: u16) -> u16 {
             addr: params.result,
             lkey: params.lkey,
         };
-        F::finish(wqe.compare_swap(remote, params.compare, params.swap + i, result)?)
+        F::finish(wqe.compare_swap(remote, params.compare, params.swap, result)?)
     })
 }
 
 #[inline(never)]
-fn umr<F: Finish>(ring: &mut Ring, input: &Input, pi: u16) -> u16 {
-    let params = &input.params;
-    batch::<Rc>(ring, input, pi, |wqe, i| {
+fn umr<F: Finish>(ring: &mut [Block], input: &Input, pi: u16) -> u16 {
+    batch::<Rc>(ring, input, pi, |wqe, work| {
+        let params = &work.params;
         let umr = Umr {
             mkey: params.mkey,
             patch: MkeyPatch::new()
-                .start_addr(params.addr + i)
+                .start_addr(params.addr)
                 .length(params.length.into())
                 .free(false),
-            translations: Translations::Klms(&input.klms),
+            translations: Translations::Klms(&work.klms),
             ..Umr::default()
         };
         F::finish(wqe.umr(&umr)?)
     })
 }
 
-fn ours(kind: Kind, variant: Variant) -> fn(&mut Ring, &Input, u16) -> u16 {
+fn ours(kind: Kind, variant: Variant) -> fn(&mut [Block], &Input, u16) -> u16 {
     match (kind, variant) {
         (Kind::Send, Variant::Validated) => send::<Checked>,
         (Kind::Send, _) => send::<Plain>,
@@ -267,11 +283,11 @@ fn with_batch<R>(
     match variant {
         Variant::Dv | Variant::DvX86 => {
             let x86 = variant == Variant::DvX86;
-            let mut batch = Batch::new(&mut ring.0, &input.params, kind, x86);
+            let mut batch = Batch::new(&mut ring.0, QPN, &input.params(), kind, x86);
             run(&mut |count| pi = black_box(batch.build(pi, count)))
         }
         Variant::Provider => {
-            let mut batch = ProviderBatch::new(BLOCKS, &input.params, kind);
+            let mut batch = ProviderBatch::new(BLOCKS, QPN, &input.params(), kind);
             let result = run(&mut |count| {
                 black_box(batch.build(count));
             });
@@ -283,7 +299,7 @@ fn with_batch<R>(
             // A batch of nothing is the cost of the call.
             run(&mut |count| {
                 if count != 0 {
-                    pi = black_box(build(ring, input, pi));
+                    pi = black_box(build(black_box(&mut ring.0), input, pi));
                 }
             })
         }

@@ -45,12 +45,13 @@ uint16_t NAME(send)(const struct bench *b, uint16_t pi, uint32_t count)
 	uint16_t ci = pi;
 
 	for (uint32_t i = 0; i < count; i++) {
+		const struct bench_work *w = &b->work[i];
 		char *wqe = wqe_at(b, pi);
 
 		if (!has_room(b, pi, ci, 1))
 			return pi;
 		set_ctrl((void *)wqe, pi, MLX5_OPCODE_SEND, 0, b->qpn, SIGNALED, 2, 0, 0);
-		set_data((void *)(wqe + 16), b->length, b->lkey, b->addr + i);
+		set_data((void *)(wqe + 16), w->length, w->lkey, w->addr);
 		pi += 1;
 	}
 	return pi;
@@ -61,16 +62,17 @@ uint16_t NAME(write_inline)(const struct bench *b, uint16_t pi, uint32_t count)
 	uint16_t ci = pi;
 
 	for (uint32_t i = 0; i < count; i++) {
+		const struct bench_work *w = &b->work[i];
 		char *wqe = wqe_at(b, pi);
 		struct mlx5_wqe_inl_data_seg *head = (void *)(wqe + 32);
-		uint8_t ds = 2 + (b->inline_length + 4 + 15) / 16;
+		uint8_t ds = 2 + (w->inline_length + 4 + 15) / 16;
 
 		if (!has_room(b, pi, ci, (ds + 3) / 4))
 			return pi;
 		set_ctrl((void *)wqe, pi, MLX5_OPCODE_RDMA_WRITE, 0, b->qpn, SIGNALED, ds, 0, 0);
-		set_raddr((void *)(wqe + 16), b->addr + i, b->rkey);
-		head->byte_count = htobe32(b->inline_length | MLX5_INLINE_SEG);
-		memcpy(head + 1, b->data, b->inline_length);
+		set_raddr((void *)(wqe + 16), w->addr, w->rkey);
+		head->byte_count = htobe32(w->inline_length | MLX5_INLINE_SEG);
+		memcpy(head + 1, w->data, w->inline_length);
 		pi += (ds + 3) / 4;
 	}
 	return pi;
@@ -81,15 +83,16 @@ uint16_t NAME(datagram)(const struct bench *b, uint16_t pi, uint32_t count)
 	uint16_t ci = pi;
 
 	for (uint32_t i = 0; i < count; i++) {
+		const struct bench_work *w = &b->work[i];
 		char *wqe = wqe_at(b, pi);
 
 		if (!has_room(b, pi, ci, 2))
 			return pi;
 		set_ctrl((void *)wqe, pi, MLX5_OPCODE_SEND, 0, b->qpn, SIGNALED, 5, 0, 0);
-		mlx5dv_set_dgram_seg((void *)(wqe + 16), (uint64_t)b->rkey << 32, b->peer + i, 1,
-				     b->stat_rate_sl, b->fl_mlid, b->rlid, (uint8_t *)b->rmac,
-				     b->tclass, b->hop_limit, b->grh_gid_fl, (uint8_t *)b->rgid);
-		set_data((void *)(wqe + 64), b->length, b->lkey, b->addr + i);
+		mlx5dv_set_dgram_seg((void *)(wqe + 16), (uint64_t)w->rkey << 32, w->peer, 1,
+				     w->stat_rate_sl, w->fl_mlid, w->rlid, (uint8_t *)w->rmac,
+				     w->tclass, w->hop_limit, w->grh_gid_fl, (uint8_t *)w->rgid);
+		set_data((void *)(wqe + 64), w->length, w->lkey, w->addr);
 		pi += 2;
 	}
 	return pi;
@@ -100,16 +103,17 @@ uint16_t NAME(compare_swap)(const struct bench *b, uint16_t pi, uint32_t count)
 	uint16_t ci = pi;
 
 	for (uint32_t i = 0; i < count; i++) {
+		const struct bench_work *w = &b->work[i];
 		char *wqe = wqe_at(b, pi);
 		struct mlx5_wqe_atomic_seg *atomic = (void *)(wqe + 32);
 
 		if (!has_room(b, pi, ci, 1))
 			return pi;
 		set_ctrl((void *)wqe, pi, MLX5_OPCODE_ATOMIC_CS, 0, b->qpn, SIGNALED, 4, 0, 0);
-		set_raddr((void *)(wqe + 16), b->addr, b->rkey);
-		atomic->swap_add = htobe64(b->swap + i);
-		atomic->compare = htobe64(b->compare);
-		set_data((void *)(wqe + 48), 8, b->lkey, b->result);
+		set_raddr((void *)(wqe + 16), w->addr, w->rkey);
+		atomic->swap_add = htobe64(w->swap);
+		atomic->compare = htobe64(w->compare);
+		set_data((void *)(wqe + 48), 8, w->lkey, w->result);
 		pi += 1;
 	}
 	return pi;
@@ -120,17 +124,18 @@ uint16_t NAME(umr)(const struct bench *b, uint16_t pi, uint32_t count)
 	uint16_t ci = pi;
 
 	for (uint32_t i = 0; i < count; i++) {
+		const struct bench_work *w = &b->work[i];
 		char *wqe = wqe_at(b, pi);
 		struct mlx5_wqe_umr_ctrl_seg *ctrl = (void *)(wqe + 16);
 		struct mlx5_wqe_mkey_context_seg *mkey = (void *)(wqe + 64);
 		struct mlx5_wqe_umr_klm_seg *klm = (void *)(wqe + 128);
-		uint32_t octowords = (b->klms + 3) & ~3u;
+		uint32_t octowords = (w->klms + 3) & ~3u;
 		uint8_t ds = 8 + octowords;
 
 		if (!has_room(b, pi, ci, (ds + 3) / 4))
 			return pi;
 		set_ctrl((void *)wqe, pi, MLX5_OPCODE_UMR, 0, b->qpn, SIGNALED, ds, 0,
-			 htobe32(b->mkey));
+			 htobe32(w->mkey));
 		memset(ctrl, 0, sizeof(*ctrl));
 		ctrl->flags = MLX5_WQE_UMR_CTRL_FLAG_INLINE;
 		ctrl->klm_octowords = htobe16(octowords);
@@ -138,14 +143,14 @@ uint16_t NAME(umr)(const struct bench *b, uint16_t pi, uint32_t count)
 					  MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR |
 					  MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE);
 		memset(mkey, 0, sizeof(*mkey));
-		mkey->start_addr = htobe64(b->addr + i);
-		mkey->len = htobe64(b->length);
-		for (uint32_t k = 0; k < b->klms; k++) {
-			klm[k].byte_count = htobe32(b->list[k].byte_count);
-			klm[k].mkey = htobe32(b->list[k].key);
-			klm[k].address = htobe64(b->list[k].addr);
+		mkey->start_addr = htobe64(w->addr);
+		mkey->len = htobe64(w->length);
+		for (uint32_t k = 0; k < w->klms; k++) {
+			klm[k].byte_count = htobe32(w->list[k].byte_count);
+			klm[k].mkey = htobe32(w->list[k].key);
+			klm[k].address = htobe64(w->list[k].addr);
 		}
-		memset(klm + b->klms, 0, (octowords - b->klms) * sizeof(*klm));
+		memset(klm + w->klms, 0, (octowords - w->klms) * sizeof(*klm));
 		pi += (ds + 3) / 4;
 	}
 	return pi;

@@ -21,10 +21,8 @@ struct bench_klm {
 	uint32_t byte_count;
 };
 
-struct bench {
-	void *ring;
-	uint32_t blocks;
-	uint32_t qpn;
+/* One WQE. */
+struct bench_work {
 	uint64_t addr;
 	uint64_t result;
 	uint64_t compare;
@@ -46,6 +44,14 @@ struct bench {
 	uint8_t hop_limit;
 	uint8_t rmac[6];
 	uint8_t rgid[16];
+};
+
+/* A queue and what to put in it; the provider has its own queue. */
+struct bench {
+	void *ring;
+	uint32_t blocks;
+	uint32_t qpn;
+	const struct bench_work *work;
 };
 
 #endif

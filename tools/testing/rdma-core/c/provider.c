@@ -407,49 +407,50 @@ int rc_post(struct rc_provider *p, const struct rc_work *work, struct rc_posted 
  */
 uint16_t rc_batch(struct rc_provider *p, const struct bench *b, uint32_t kind, uint32_t count)
 {
+	const struct bench_work *w = b->work;
 	struct ibv_qp_ex *qp = &p->qp.verbs_qp.qp_ex;
-	struct mlx5_mkey mkey = { .dv_mkey = { .lkey = b->mkey }, .num_desc = 64 };
+	struct mlx5_mkey mkey = { .dv_mkey = { .lkey = w->mkey }, .num_desc = 64 };
 	struct mlx5_ah ah = {
 		.av = {
-			.stat_rate_sl = b->stat_rate_sl,
-			.fl_mlid = b->fl_mlid,
-			.rlid = htobe16(b->rlid),
-			.tclass = b->tclass,
-			.hop_limit = b->hop_limit,
-			.grh_gid_fl = htobe32(b->grh_gid_fl),
+			.stat_rate_sl = w->stat_rate_sl,
+			.fl_mlid = w->fl_mlid,
+			.rlid = htobe16(w->rlid),
+			.tclass = w->tclass,
+			.hop_limit = w->hop_limit,
+			.grh_gid_fl = htobe32(w->grh_gid_fl),
 		},
 	};
 	struct ibv_sge list[64];
 
-	memcpy(ah.av.rgid, b->rgid, sizeof(ah.av.rgid));
-	for (uint32_t k = 0; k < b->klms && k < 64; k++)
-		list[k] = (struct ibv_sge){ b->list[k].addr, b->list[k].byte_count, b->list[k].key };
+	memcpy(ah.av.rgid, w->rgid, sizeof(ah.av.rgid));
+	for (uint32_t k = 0; k < w->klms && k < 64; k++)
+		list[k] = (struct ibv_sge){ w->list[k].addr, w->list[k].byte_count, w->list[k].key };
 	p->qp.sq.tail = p->qp.sq.head;
 	ibv_wr_start(qp);
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint32_t i = 0; i < count; i++, w++) {
 		qp->wr_id = i;
 		qp->wr_flags = IBV_SEND_SIGNALED;
 		switch (kind) {
 		case BENCH_SEND:
 			ibv_wr_send(qp);
-			ibv_wr_set_sge(qp, b->lkey, b->addr + i, b->length);
+			ibv_wr_set_sge(qp, w->lkey, w->addr, w->length);
 			break;
 		case BENCH_WRITE_INLINE:
-			ibv_wr_rdma_write(qp, b->rkey, b->addr + i);
-			ibv_wr_set_inline_data(qp, (void *)b->data, b->inline_length);
+			ibv_wr_rdma_write(qp, w->rkey, w->addr);
+			ibv_wr_set_inline_data(qp, (void *)w->data, w->inline_length);
 			break;
 		case BENCH_DATAGRAM:
 			ibv_wr_send(qp);
-			ibv_wr_set_ud_addr(qp, &ah.ibv_ah, b->peer + i, b->rkey);
-			ibv_wr_set_sge(qp, b->lkey, b->addr + i, b->length);
+			ibv_wr_set_ud_addr(qp, &ah.ibv_ah, w->peer, w->rkey);
+			ibv_wr_set_sge(qp, w->lkey, w->addr, w->length);
 			break;
 		case BENCH_COMPARE_SWAP:
-			ibv_wr_atomic_cmp_swp(qp, b->rkey, b->addr, b->compare, b->swap + i);
-			ibv_wr_set_sge(qp, b->lkey, b->result, 8);
+			ibv_wr_atomic_cmp_swp(qp, w->rkey, w->addr, w->compare, w->swap);
+			ibv_wr_set_sge(qp, w->lkey, w->result, 8);
 			break;
 		case BENCH_UMR:
 			qp->wr_flags |= IBV_SEND_INLINE;
-			mlx5dv_wr_mr_list(&p->qp.dv_qp, &mkey.dv_mkey, 0, b->klms, list);
+			mlx5dv_wr_mr_list(&p->qp.dv_qp, &mkey.dv_mkey, 0, w->klms, list);
 			break;
 		}
 	}

@@ -20,11 +20,9 @@ pub struct Entry {
     pub byte_count: u32,
 }
 
-/// Parameters of all WQEs.
+/// Parameters of one WQE.
 #[derive(Clone, Copy, Debug)]
 pub struct Params<'a> {
-    /// Queue pair.
-    pub qpn: u32,
     /// Address of the data, or of the peer's memory.
     pub addr: u64,
     /// Where an atomic returns the old value.
@@ -52,10 +50,7 @@ pub struct Params<'a> {
 }
 
 #[repr(C)]
-pub(crate) struct Raw<'a> {
-    ring: *mut c_void,
-    blocks: u32,
-    qpn: u32,
+struct Work<'a> {
     addr: u64,
     result: u64,
     compare: u64,
@@ -80,14 +75,19 @@ pub(crate) struct Raw<'a> {
     lifetime: PhantomData<&'a [u8]>,
 }
 
-impl<'a> Raw<'a> {
-    /// Without a queue.
+/// A queue and what to put in it.
+#[repr(C)]
+pub(crate) struct Raw<'a> {
+    ring: *mut c_void,
+    blocks: u32,
+    qpn: u32,
+    work: *const Work<'a>,
+}
+
+impl<'a> Work<'a> {
     fn new(params: &Params<'a>) -> Self {
         let av = &params.av;
         Self {
-            blocks: 0,
-            ring: std::ptr::null_mut(),
-            qpn: params.qpn,
             addr: params.addr,
             result: params.result,
             compare: params.compare,
@@ -157,44 +157,59 @@ pub enum Kind {
 
 /// A queue for batches.
 pub struct Batch<'a> {
-    raw: Raw<'a>,
+    ring: &'a mut [Block],
+    qpn: u32,
+    work: Vec<Work<'a>>,
     kind: Kind,
     x86: bool,
 }
 
 impl<'a> Batch<'a> {
-    /// Batches in `ring`.
+    /// Batches of these WQEs in `ring`, the queue of `qpn`.
     ///
     /// # Panics
     ///
     /// A WQE would wrap in the queue, or be longer than a WQE can be.
-    pub fn new(ring: &'a mut [Block], params: &Params<'a>, kind: Kind, x86: bool) -> Self {
-        let units = match kind {
-            Kind::Send => 2,
-            Kind::WriteInline => 2 + (params.data.len() + 4).div_ceil(16),
-            Kind::Datagram => 5,
-            Kind::CompareSwap => 4,
-            Kind::Umr => 8 + params.list.len().next_multiple_of(4),
-        };
-        assert!(units < 64 && ring.len().is_power_of_two() && ring.len() <= 1 << 15);
-        assert!(units.div_ceil(4).is_power_of_two() && units.div_ceil(4) <= ring.len());
+    pub fn new(
+        ring: &'a mut [Block],
+        qpn: u32,
+        list: &[Params<'a>],
+        kind: Kind,
+        x86: bool,
+    ) -> Self {
+        assert!(ring.len().is_power_of_two() && ring.len() <= 1 << 15);
         // x86 forms write 16 bytes at once.
         assert!(ring.as_ptr() as usize % 16 == 0);
-        let mut raw = Raw::new(params);
-        raw.blocks = ring.len() as u32;
-        raw.ring = ring.as_mut_ptr().cast();
-        Self { raw, kind, x86 }
+        for params in list {
+            let units = match kind {
+                Kind::Send => 2,
+                Kind::WriteInline => 2 + (params.data.len() + 4).div_ceil(16),
+                Kind::Datagram => 5,
+                Kind::CompareSwap => 4,
+                Kind::Umr => 8 + params.list.len().next_multiple_of(4),
+            };
+            assert!(units < 64);
+            assert!(units.div_ceil(4).is_power_of_two() && units.div_ceil(4) <= ring.len());
+        }
+        Self {
+            ring,
+            qpn,
+            work: list.iter().map(Work::new).collect(),
+            kind,
+            x86,
+        }
     }
 
-    /// Builds `count` WQEs from the producer counter `pi` on; the counter behind them.
+    /// Builds the first `count` WQEs from the producer counter `pi` on; the counter behind them.
     ///
     /// # Panics
     ///
-    /// The counter is none of a WQE of this kind: their number of blocks does not divide it.
+    /// The counter is none of a WQE of this kind (their number of blocks does not divide it), or there
+    /// are not so many.
     #[inline]
     pub fn build(&mut self, pi: u16, count: u32) -> u16 {
         // A UMR has at most 16 blocks, and all are powers of two.
-        assert!(pi % 16 == 0);
+        assert!(pi % 16 == 0 && count as usize <= self.work.len());
         let build = match (self.kind, self.x86) {
             (Kind::Send, false) => c::bench_send,
             (Kind::WriteInline, false) => c::bench_write_inline,
@@ -207,44 +222,64 @@ impl<'a> Batch<'a> {
             (Kind::CompareSwap, true) => c::bench_x86_compare_swap,
             (Kind::Umr, true) => c::bench_x86_umr,
         };
-        // SAFETY: All that the structure points to lives as long as it; WQEs begin at multiples of their
-        // length, a power of two as the number of blocks is, so none reaches beyond the queue.
-        unsafe { build(&self.raw, pi, count) }
+        let raw = Raw {
+            ring: self.ring.as_mut_ptr().cast(),
+            blocks: self.ring.len() as u32,
+            qpn: self.qpn,
+            work: self.work.as_ptr(),
+        };
+        // SAFETY: All that the structure points to lives as long as `self`, and has `count` WQEs; they
+        // begin at multiples of their length, a power of two as the number of blocks is, so none
+        // reaches beyond the queue.
+        unsafe { build(&raw, pi, count) }
     }
 }
 
 /// A queue pair of the provider, for batches.
 pub struct ProviderBatch<'a> {
-    raw: Raw<'a>,
+    work: Vec<Work<'a>>,
     kind: Kind,
     queue: QueuePair,
 }
 
 impl<'a> ProviderBatch<'a> {
-    /// Batches in a queue of so many basic blocks.
+    /// Batches of these WQEs in a queue of so many basic blocks.
     ///
     /// # Panics
     ///
-    /// The number is none of a queue, or there are more keys than a UMR holds.
-    pub fn new(blocks: usize, params: &Params<'a>, kind: Kind) -> Self {
-        assert!(params.list.len() <= 48);
+    /// The number is none of a queue, there are more keys than a UMR holds, or no WQEs.
+    pub fn new(blocks: usize, qpn: u32, list: &[Params<'a>], kind: Kind) -> Self {
+        assert!(!list.is_empty() && list.iter().all(|params| params.list.len() <= 48));
         let transport = match kind {
             Kind::Datagram => provider::Kind::Ud,
             _ => provider::Kind::Rc,
         };
         Self {
-            raw: Raw::new(params),
+            work: list.iter().map(Work::new).collect(),
             kind,
-            queue: QueuePair::new(Config::new(transport, params.qpn, 0), blocks),
+            queue: QueuePair::new(Config::new(transport, qpn, 0), blocks),
         }
     }
 
-    /// Builds `count` WQEs; the producer counter behind them.
+    /// Builds the first `count` WQEs, with the address vector and the list of the first; the producer
+    /// counter behind them.
+    ///
+    /// # Panics
+    ///
+    /// There are not so many.
     #[inline]
     pub fn build(&mut self, count: u32) -> u16 {
+        assert!(count as usize <= self.work.len());
+        let raw = Raw {
+            ring: std::ptr::null_mut(),
+            blocks: 0,
+            qpn: 0,
+            work: self.work.as_ptr(),
+        };
         // SAFETY: The handle is one of `rc_new`, of a queue pair that has the operation; all that the
-        // structure points to lives as long as it. The provider stays in its queue.
-        unsafe { provider::c::rc_batch(self.queue.handle, &self.raw, self.kind as u32, count) }
+        // structure points to lives as long as `self`, and has `count` WQEs and at least one. The
+        // provider stays in its queue.
+        unsafe { provider::c::rc_batch(self.queue.handle, &raw, self.kind as u32, count) }
     }
 
     /// The send queue.
