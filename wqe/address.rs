@@ -129,21 +129,21 @@ impl AddressHandle {
     }
 
     #[inline(always)]
-    pub(super) fn for_datagram(&self, to: Datagram) -> [u8; UdAv::LEN] {
-        let mut av = self.0;
+    pub(super) fn for_datagram(&self, to: Datagram, place: &mut [u8; UdAv::LEN]) {
+        *place = *self.0.as_bytes();
+        let mut av = UdAv::view_mut(place);
         av.set_qkey(to.qkey);
         // A `Number` fits 24 bits.
         let _ = av.try_set_dqpn(to.qpn.get());
-        av.into_bytes()
     }
 
     #[inline(always)]
-    pub(super) fn for_dc(&self, to: DcTarget) -> [u8; DcAv::LEN] {
-        let mut av = DcAv::view(self.0.into_bytes());
+    pub(super) fn for_dc(&self, to: DcTarget, place: &mut [u8; DcAv::LEN]) {
+        *place = *self.0.as_bytes();
+        let mut av = DcAv::view_mut(place);
         av.set_dc_key(to.key);
         // A `Number` fits 24 bits.
         let _ = av.try_set_dctn(to.dctn.get());
-        av.into_bytes()
     }
 }
 

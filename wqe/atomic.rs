@@ -125,7 +125,7 @@ from_number!(4, u32, from_u32);
 from_number!(8, u64, from_u64);
 
 /// Whether an atomic is one that the device can do, and its address fits.
-#[inline]
+#[inline(always)]
 pub(super) fn check(
     caps: &Caps,
     transport: TransportKind,
@@ -133,32 +133,49 @@ pub(super) fn check(
     size: usize,
     remote: Remote,
 ) -> Result<(), Violation> {
+    let (needed, _) = needed(opcode);
+    if caps.atomic_operations.contains(needed)
+        && size_is_possible(caps, transport, size)
+        && is_aligned(remote.addr, size)
+    {
+        return Ok(());
+    }
+    Err(refuse(caps, transport, opcode, size, remote.addr))
+}
+
+/// Which of the conditions of [`check`] it is.
+#[cold]
+#[inline(never)]
+fn refuse(
+    caps: &Caps,
+    transport: TransportKind,
+    opcode: WqeOpcode,
+    size: usize,
+    addr: u64,
+) -> Violation {
     let (needed, name) = needed(opcode);
     if !caps.atomic_operations.contains(needed) {
-        return Err(Violation::of(
+        return Violation::of(
             Segment::Ctrl,
             CtrlSeg::OPCODE,
             u64::from(opcode.0),
             Expected::Capability(name),
-        ));
+        );
     }
     if !size_is_possible(caps, transport, size) {
-        return Err(Violation::of(
+        return Violation::of(
             Segment::Ctrl,
             CtrlSeg::OPMOD,
             size as u64,
             Expected::Capability("atomic_size"),
-        ));
+        );
     }
-    if !is_aligned(remote.addr, size) {
-        return Err(Violation::of(
-            Segment::Raddr,
-            RaddrSeg::RADDR,
-            remote.addr,
-            Expected::MultipleOf(size as u64),
-        ));
-    }
-    Ok(())
+    Violation::of(
+        Segment::Raddr,
+        RaddrSeg::RADDR,
+        addr,
+        Expected::MultipleOf(size as u64),
+    )
 }
 
 /// The operation that an opcode needs, and its name.

@@ -48,7 +48,7 @@ use super::{
     queue::{
         Config,
         Posted,
-        Producer, //
+        State, //
     },
     quick,
     segment::Segment,
@@ -102,7 +102,6 @@ use crate::layouts::wqe::{
     CtrlSeg,
     InlineSeg,
     Mkc,
-    RaddrSeg,
     UmrCtrlSeg,
     WqeOpcode, //
 };
@@ -162,111 +161,266 @@ impl Invalidates for Rc {}
 impl Invalidates for Xrc {}
 impl Invalidates for Dci {}
 
-/// The bytes of `count` units of a ring from unit `at` on, which may count beyond its end; `None` if they
-/// wrap.
-#[inline(always)]
-fn place(blocks: &mut [Block], at: usize, count: usize) -> Option<&mut [u8]> {
-    let ring = blocks.as_flattened_mut();
-    // The number of blocks is a power of two.
-    let first = (UNIT * at) & ring.len().wrapping_sub(1);
-    ring.get_mut(first..first + UNIT * count)
+/// Where a WQE goes: the ring, and the WQE's first block in it.
+#[derive(Debug)]
+pub(super) struct Span<'q> {
+    blocks: &'q mut [Block],
+    first: usize,
 }
 
-/// Bytes with zeros behind them.
-fn padded(bytes: &[u8]) -> Unit {
-    let mut unit = [0; UNIT];
-    for (to, from) in unit.iter_mut().zip(bytes) {
-        *to = *from;
+impl<'q> Span<'q> {
+    /// From block `first` of the ring on.
+    #[inline(always)]
+    pub(super) fn new(blocks: &'q mut [Block], first: usize) -> Self {
+        Self { blocks, first }
     }
-    unit
+
+    /// The same, to be given away: a builder that nobody has a reference to stays in registers.
+    #[inline(always)]
+    fn apart(&mut self) -> Span<'_> {
+        Span {
+            blocks: self.blocks,
+            first: self.first,
+        }
+    }
+
+    /// Block `index` of the WQE; `None` if it wraps.
+    #[inline(always)]
+    fn block(&mut self, index: usize) -> Option<&mut Block> {
+        self.blocks.get_mut(self.first + index)
+    }
+
+    /// The bytes of `count` units from unit `at` of the WQE on; `None` if they wrap.
+    #[inline(always)]
+    fn bytes(&mut self, at: usize, count: usize) -> Option<&mut [u8]> {
+        let (first, len) = (BLOCK * self.first + UNIT * at, UNIT * count);
+        self.blocks.as_flattened_mut().get_mut(first..first + len)
+    }
+
+    /// Writes bytes behind one another from byte `to` of the WQE on, which may wrap, and zeros up to the
+    /// end of the last unit.
+    #[cold]
+    #[inline(never)]
+    fn write_wrapping(self, mut to: usize, parts: &[&[u8]]) {
+        let first = BLOCK * self.first;
+        let ring = self.blocks.as_flattened_mut();
+        let mask = ring.len().wrapping_sub(1);
+        let mut inside = to % UNIT != 0;
+        let mut write = |byte| {
+            if let Some(place) = ring.get_mut((first + to) & mask) {
+                *place = byte;
+            }
+            to += 1;
+            to % UNIT != 0
+        };
+        for byte in parts.iter().copied().flatten() {
+            inside = write(*byte);
+        }
+        while inside {
+            inside = write(0);
+        }
+    }
+
+    /// Writes bytes from unit `at` on, and zeros up to the end of the last unit.
+    #[inline(always)]
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        let Some(place) = self.bytes(at, bytes.len().div_ceil(UNIT)) else {
+            self.apart().write_wrapping(UNIT * at, &[bytes]);
+            return;
+        };
+        if bytes.len() % UNIT != 0 {
+            if let Some(last) = place.last_chunk_mut::<UNIT>() {
+                *last = [0; UNIT];
+            }
+        }
+        if let Some(place) = place.get_mut(..bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+    }
+
+    /// Writes inline data of `len` bytes, which take `needed` units from unit `at` on.
+    #[inline(always)]
+    fn write_inline(&mut self, at: usize, needed: usize, len: usize, data: impl Parts) {
+        let head = inline_head(len);
+        let Some(place) = self.bytes(at, needed) else {
+            data.write_wrapping(self.apart(), UNIT * at, len);
+            return;
+        };
+        // What the data do not fill of the last unit is 0.
+        if let Some(last) = place.last_chunk_mut::<UNIT>() {
+            *last = [0; UNIT];
+        }
+        if let Some((to, place)) = place.split_first_chunk_mut() {
+            *to = head;
+            data.write(place);
+        }
+    }
+
+    /// What is wrong with the WQE, if anything is.
+    #[cold]
+    #[inline(never)]
+    fn check(self, config: &Config, transport: TransportKind, index: u16) -> Result<(), Violation> {
+        let context = Context {
+            transport: Some(transport),
+            caps: config.caps,
+            qpn: Some(config.qpn),
+            index: Some(index),
+            signed: Some(config.signed),
+            pd: Some(config.pd),
+            psvs: &[],
+        };
+        match Units::in_ring(self.blocks, index).and_then(|units| first_of_all(units, &context)) {
+            None => Ok(()),
+            Some(violation) => Err(violation),
+        }
+    }
+
+    /// Signs the WQE.
+    #[cold]
+    #[inline(never)]
+    fn sign(mut self, index: u16) {
+        let Some(units) = Units::in_ring(self.blocks, index) else {
+            return;
+        };
+        let signature = ctrl::signature(units.from(0));
+        if let Some(mut ctrl) = self.block(0).and_then(|block| CtrlSeg::of_mut(block)) {
+            ctrl.set_signature(signature);
+        }
+    }
 }
 
-/// Writes inline data of `len` bytes, which take `needed` units from unit `at` on.
-#[inline]
-fn write_inline(blocks: &mut [Block], at: usize, needed: usize, len: usize, parts: &[&[u8]]) {
+/// The head of inline data of so many bytes.
+#[inline(always)]
+fn inline_head(len: usize) -> [u8; InlineSeg::LEN] {
     let mut head = InlineSeg::new();
     head.set_inline(true);
     // The limit of a WQE is below what 10 bits count.
     let _ = head.try_set_byte_count(len as u16 & 0x3ff);
-    let head = head.into_bytes();
-    let Some(place) = place(blocks, at, needed) else {
-        write_wrapping(blocks, at, 0, &[&head]);
-        write_wrapping(blocks, at, InlineSeg::LEN, parts);
-        return;
-    };
-    // What the data do not fill of the last unit is 0.
-    if let Some(last) = place.last_chunk_mut::<UNIT>() {
-        *last = [0; UNIT];
+    head.into_bytes()
+}
+
+/// Inline data: from one place, or from several.
+///
+/// They are given by value: what nobody has a reference to stays in registers.
+trait Parts: Copy {
+    /// Bytes.
+    fn len(self) -> usize;
+    /// Copies them to the beginning of `place`, where they fit.
+    fn write(self, place: &mut [u8]);
+    /// Writes the segment at byte `at` of a WQE, where it wraps.
+    fn write_wrapping(self, span: Span<'_>, at: usize, len: usize);
+}
+
+impl Parts for &[u8] {
+    #[inline(always)]
+    fn len(self) -> usize {
+        <[u8]>::len(self)
     }
-    let (to, mut place) = place.split_at_mut(InlineSeg::LEN);
-    to.copy_from_slice(&head);
-    for part in parts {
-        // All of them fit.
-        let Some((to, rest)) = place.split_at_mut_checked(part.len()) else {
-            break;
-        };
-        to.copy_from_slice(part);
-        place = rest;
+
+    #[inline(always)]
+    fn write(self, place: &mut [u8]) {
+        if let Some(to) = place.get_mut(..self.len()) {
+            to.copy_from_slice(self);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn write_wrapping(self, span: Span<'_>, at: usize, len: usize) {
+        Parts::write_wrapping(&[self][..], span, at, len);
     }
 }
 
-/// Writes bytes behind one another from byte `skip` of unit `at` on, which wrap at the end of the ring,
-/// and zeros up to the end of the last unit.
-#[cold]
-fn write_wrapping(blocks: &mut [Block], at: usize, skip: usize, parts: &[&[u8]]) {
-    let ring = blocks.as_flattened_mut();
-    let mask = ring.len().wrapping_sub(1);
-    let mut to = UNIT * at + skip;
-    let mut write = |byte| {
-        if let Some(place) = ring.get_mut(to & mask) {
-            *place = byte;
-        }
-        to += 1;
-        to % UNIT != 0
-    };
-    let mut inside = skip % UNIT != 0;
-    for byte in parts.iter().copied().flatten() {
-        inside = write(*byte);
+impl Parts for &[&[u8]] {
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.iter()
+            .fold(0_usize, |sum, part| sum.saturating_add(part.len()))
     }
-    while inside {
-        inside = write(0);
+
+    #[inline(always)]
+    fn write(self, mut place: &mut [u8]) {
+        for part in self {
+            let Some((to, rest)) = place.split_at_mut_checked(part.len()) else {
+                break;
+            };
+            to.copy_from_slice(part);
+            place = rest;
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn write_wrapping(self, mut span: Span<'_>, at: usize, len: usize) {
+        span.apart().write_wrapping(at, &[&inline_head(len)]);
+        span.write_wrapping(at + InlineSeg::LEN, self);
     }
 }
 
 /// What a UMR consists of behind its control segment.
 struct UmrParts<'a> {
-    ctrl: &'a [u8; UmrCtrlSeg::LEN],
-    umr: &'a Umr<'a>,
+    ctrl: [u8; UmrCtrlSeg::LEN],
+    umr: Umr<'a>,
     /// Of a stride block.
-    head: Option<&'a Unit>,
-    bsf: Option<&'a [u8; BsfSeg::LEN]>,
+    head: Option<Unit>,
+    bsf: Option<[u8; BsfSeg::LEN]>,
 }
 
 impl UmrParts<'_> {
-    /// Writes it to `count` units from unit `at` on.
-    fn write(&self, blocks: &mut [Block], at: usize, count: usize) {
-        match place(blocks, at, count) {
+    /// Those of `umr`.
+    fn new<'a>(umr: &Umr<'a>, config: &Config) -> Result<UmrParts<'a>, Violation> {
+        let ctrl = umr.ctrl(&config.caps)?;
+        let bsf = match umr.place {
+            Place::WithBsf(bsf) => Some(bsf.segment(config.pd)?),
+            _ => None,
+        };
+        let head = match &umr.translations {
+            Translations::Strides(block) => Some(block.head()?),
+            _ => None,
+        };
+        Ok(UmrParts {
+            ctrl,
+            umr: *umr,
+            head,
+            bsf,
+        })
+    }
+
+    /// Its units.
+    fn units(&self) -> usize {
+        let entries = match &self.umr.translations {
+            Translations::List(_) => 1,
+            // Units and octowords are the same; both are padded to whole blocks.
+            translations => usize::try_from(translations.octowords().count()).unwrap_or(usize::MAX),
+        };
+        let fixed = UmrCtrlSeg::LEN + Mkc::LEN + self.bsf.map_or(0, |bsf| bsf.len());
+        (fixed / UNIT).saturating_add(entries)
+    }
+
+    /// Writes it behind the control segment, in `count` units.
+    fn write(&self, mut span: Span<'_>, count: usize) {
+        match span.bytes(1, count) {
             Some(place) => self.fill(place),
-            None => self.write_wrapping(blocks, at, count),
+            None => self.write_wrapping(span, count),
         }
     }
 
     #[cold]
-    fn write_wrapping(&self, blocks: &mut [Block], at: usize, count: usize) {
+    #[inline(never)]
+    fn write_wrapping(&self, span: Span<'_>, count: usize) {
         let mut bytes = [0; MAX_DS * UNIT];
         if let Some(bytes) = bytes.get_mut(..count * UNIT) {
             self.fill(bytes);
-            write_wrapping(blocks, at, 0, &[bytes]);
+            span.write_wrapping(UNIT, &[bytes]);
         }
     }
 
     /// Fills `place`, which has the right length.
-    #[inline]
     fn fill(&self, place: &mut [u8]) {
         let Some((ctrl, place)) = place.split_first_chunk_mut() else {
             return;
         };
-        *ctrl = *self.ctrl;
+        *ctrl = self.ctrl;
         let Some((context, mut place)) = place.split_first_chunk_mut() else {
             return;
         };
@@ -275,7 +429,7 @@ impl UmrParts<'_> {
             let Some((entries, last)) = place.split_last_chunk_mut() else {
                 return;
             };
-            *last = *bsf;
+            *last = bsf;
             place = entries;
         }
         match &self.umr.translations {
@@ -287,7 +441,7 @@ impl UmrParts<'_> {
                 if let (Some(head), Some((first, rest))) =
                     (self.head, place.split_first_chunk_mut())
                 {
-                    *first = *head;
+                    *first = head;
                     fill(rest, block.entries, Stride::entry);
                 }
             }
@@ -304,16 +458,53 @@ impl UmrParts<'_> {
     }
 }
 
+/// Writes any UMR behind the control segment, if so many free blocks have room for it; its units.
+#[inline(never)]
+fn put_umr(
+    span: Span<'_>,
+    config: &Config,
+    free: usize,
+    umr: &Umr<'_>,
+) -> Result<usize, Violation> {
+    let parts = UmrParts::new(umr, config)?;
+    let units = parts.units();
+    if units < MAX_DS && last_block(1 + units) < free {
+        parts.write(span, units);
+    }
+    Ok(far(units))
+}
+
+/// Fills `place`, which has the right length, with a UMR with KLMs.
+#[inline(always)]
+fn put_plain(
+    place: &mut [u8],
+    ctrl: &[u8; UmrCtrlSeg::LEN],
+    context: &[u8; Mkc::LEN],
+    klms: &[Klm],
+) {
+    let Some((to, place)) = place.split_first_chunk_mut() else {
+        return;
+    };
+    *to = *ctrl;
+    let Some((to, place)) = place.split_first_chunk_mut() else {
+        return;
+    };
+    *to = *context;
+    fill(place, klms, Klm::entry);
+}
+
 /// Writes entries, and zeros behind them.
 #[inline(always)]
 fn fill<E, const N: usize>(place: &mut [u8], entries: &[E], bytes: impl Fn(&E) -> [u8; N]) {
-    let mut to = place.chunks_exact_mut(N);
-    // In this order, the zip takes no place that it has no entry for.
-    for (entry, to) in entries.iter().zip(to.by_ref()) {
+    let Some((place, rest)) = place.split_at_mut_checked(N * entries.len()) else {
+        return;
+    };
+    for (to, entry) in place.chunks_exact_mut(N).zip(entries) {
         to.copy_from_slice(&bytes(entry));
     }
-    for rest in to {
-        rest.fill(0);
+    // Nothing, or the rest of a few units.
+    for to in rest.chunks_exact_mut(8) {
+        to.copy_from_slice(&[0; 8]);
     }
 }
 
@@ -323,19 +514,15 @@ fn fill<E, const N: usize>(place: &mut [u8], entries: &[E], bytes: impl Fn(&E) -
 #[derive(Debug)]
 #[must_use = "a WQE counts when it is finished"]
 pub struct Wqe<'q, T, S> {
-    blocks: &'q mut [Block],
+    span: Span<'q>,
     config: &'q Config,
-    producer: &'q mut Producer,
-    /// Index of its first block, before the wrap.
-    first: usize,
-    /// Units so far; those beyond `limit` are counted, not written.
+    state: &'q mut State,
+    /// Units so far; those that have no room are counted, not written.
     units: usize,
-    /// Units that may be written.
-    limit: usize,
     /// Units that a WQE may have.
     max: usize,
-    /// Blocks that are free.
-    free: usize,
+    /// The same, or 0 if it is to be signed.
+    plain: usize,
     opcode: WqeOpcode,
     opmod: u8,
     flags: Flags,
@@ -346,23 +533,20 @@ pub struct Wqe<'q, T, S> {
 impl<'q, T: Transport, S> Wqe<'q, T, S> {
     #[inline(always)]
     pub(super) fn new(
-        blocks: &'q mut [Block],
+        span: Span<'q>,
         config: &'q Config,
-        producer: &'q mut Producer,
-        first: usize,
+        state: &'q mut State,
         max: usize,
-        free: usize,
+        plain: usize,
         flags: Flags,
     ) -> Self {
         Self {
-            blocks,
+            span,
             config,
-            producer,
-            first,
+            state,
             units: 1,
-            limit: max.min(4 * free),
             max,
-            free,
+            plain,
             opcode: WqeOpcode::NOP,
             opmod: 0,
             flags,
@@ -374,14 +558,12 @@ impl<'q, T: Transport, S> Wqe<'q, T, S> {
     #[inline(always)]
     fn into_state<N>(self) -> Wqe<'q, T, N> {
         Wqe {
-            blocks: self.blocks,
+            span: self.span,
             config: self.config,
-            producer: self.producer,
-            first: self.first,
+            state: self.state,
             units: self.units,
-            limit: self.limit,
             max: self.max,
-            free: self.free,
+            plain: self.plain,
             opcode: self.opcode,
             opmod: self.opmod,
             flags: self.flags,
@@ -399,78 +581,89 @@ impl<'q, T: Transport, S> Wqe<'q, T, S> {
         self.into_state()
     }
 
-    /// Writes the next unit.
+    /// The units so far have room in the queue.
     #[inline(always)]
-    fn push(&mut self, unit: &Unit) {
-        if self.units < self.limit {
-            // The number of blocks is a power of two.
-            let block = (self.first + self.units / 4) & (self.blocks.len() - 1);
-            let at = self.units % 4 * UNIT;
-            if let Some(place) = self
-                .blocks
-                .get_mut(block)
-                .and_then(|block| block.get_mut(at..at + UNIT))
-            {
-                place.copy_from_slice(unit);
-            }
-        }
-        self.units += 1;
+    fn has_room(&self) -> bool {
+        last_block(self.units) < self.state.free
     }
 
-    /// Counts the next `count` units; the unit of the ring where they begin, before the wrap, if there is
-    /// room for them.
+    /// Counts the next `count` units; the first of them, if there is room for all.
+    ///
+    /// Only [`finish`](Self::finish) looks whether the WQE is too long: until then the room is as good
+    /// as any.
     #[inline(always)]
     fn advance(&mut self, count: usize) -> Option<usize> {
         let begin = self.units;
         self.units = begin.saturating_add(count);
-        (self.units <= self.limit).then_some(BLOCK / UNIT * self.first + begin)
+        self.has_room().then_some(begin)
+    }
+
+    /// Writes the next units, which `fill` fills.
+    #[inline(always)]
+    fn push_with<const N: usize>(&mut self, fill: impl FnOnce(&mut [u8; N])) {
+        const { assert!(N % UNIT == 0 && N <= BLOCK) }
+        let at = self.units;
+        self.units = at + N / UNIT;
+        if !self.has_room() {
+            return;
+        }
+        let (index, first) = (at / (BLOCK / UNIT), at % (BLOCK / UNIT) * UNIT);
+        let place = if first + N <= BLOCK {
+            let block = self.span.block(index);
+            block.and_then(|block| block.get_mut(first..first + N))
+        } else {
+            self.span.bytes(at, N / UNIT)
+        };
+        match place.and_then(|place| place.first_chunk_mut()) {
+            Some(place) => fill(place),
+            None => {
+                let mut bytes = [0; N];
+                fill(&mut bytes);
+                self.span.apart().write_wrapping(UNIT * at, &[&bytes]);
+            }
+        }
+    }
+
+    /// Writes the next units.
+    #[inline(always)]
+    fn push<const N: usize>(&mut self, bytes: &[u8; N]) {
+        self.push_with(|place| *place = *bytes);
     }
 
     /// Writes whole units, and zeros behind the last bytes.
     #[inline(always)]
     fn push_bytes(&mut self, bytes: &[u8]) {
-        let needed = bytes.len().div_ceil(UNIT);
-        let Some(at) = self.advance(needed) else {
-            return;
-        };
-        match place(self.blocks, at, needed) {
-            Some(place) if place.len() == bytes.len() => place.copy_from_slice(bytes),
-            Some(place) => {
-                for (to, from) in place.chunks_exact_mut(UNIT).zip(bytes.chunks(UNIT)) {
-                    to.copy_from_slice(&padded(from));
-                }
-            }
-            None => write_wrapping(self.blocks, at, 0, &[bytes]),
+        if let Some(at) = self.advance(bytes.len().div_ceil(UNIT)) {
+            self.span.write(at, bytes);
         }
     }
 
     #[inline(always)]
     fn push_remote(&mut self, remote: Remote) {
-        let mut segment = RaddrSeg::new();
-        segment.set_raddr(remote.addr).set_rkey(remote.rkey);
-        self.push(segment.as_bytes());
+        self.push(&remote.segment());
     }
 
     #[inline(always)]
-    fn push_inline(&mut self, parts: &[&[u8]]) {
-        let len = parts
-            .iter()
-            .fold(0_usize, |sum, part| sum.saturating_add(part.len()));
+    fn push_inline(&mut self, data: impl Parts) {
+        let len = data.len();
         if len == 0 {
             return;
         }
-        let needed = len.saturating_add(InlineSeg::LEN).div_ceil(UNIT);
-        let Some(at) = self.advance(needed) else {
+        if len > MAX_DS * UNIT {
+            self.units = too_many(self.units, len);
             return;
-        };
-        write_inline(self.blocks, at, needed, len, parts);
+        }
+        let needed = (len + InlineSeg::LEN).div_ceil(UNIT);
+        if let Some(at) = self.advance(needed) {
+            self.span.write_inline(at, needed, len, data);
+        }
     }
 
     fn push_eth(&mut self, eth: &eth::Encoded<'_>) {
         self.push(&eth.segment);
         self.push_bytes(eth.rest);
         if let Some(trailer) = eth.trailer {
-            self.push_inline(&[trailer]);
+            self.push_inline(trailer);
         }
     }
 }
@@ -478,7 +671,7 @@ impl<'q, T: Transport, S> Wqe<'q, T, S> {
 /// What needs no address and no data of its own.
 impl<'q, T: Transport, S: Initial> Wqe<'q, T, S> {
     /// Does nothing.
-    #[inline]
+    #[inline(always)]
     pub fn nop(self) -> Wqe<'q, T, Complete> {
         self.op(WqeOpcode::NOP, 0, 0)
     }
@@ -490,32 +683,20 @@ impl<'q, T: Transport, S: Initial> Wqe<'q, T, S> {
     /// The device lacks a capability for it, or an offset or size has no place in the WQE.
     #[inline(always)]
     pub fn umr(self, umr: &Umr<'_>) -> Result<Wqe<'q, T, Complete>, Violation> {
-        let ctrl = umr.ctrl(&self.config.caps)?;
-        let bsf = match umr.place {
-            Place::WithBsf(bsf) => Some(bsf.segment(self.config.pd)?),
-            _ => None,
-        };
-        let head = match &umr.translations {
-            Translations::Strides(block) => Some(block.head()?),
-            _ => None,
-        };
-        let entries = match &umr.translations {
-            Translations::List(_) => 1,
-            // Units and octowords are the same; both are padded to whole blocks.
-            translations => usize::try_from(translations.octowords().count()).unwrap_or(usize::MAX),
-        };
-        let parts = UmrParts {
-            ctrl: &ctrl,
-            umr,
-            head: head.as_ref(),
-            bsf: bsf.as_ref(),
-        };
-        let needed = (UmrCtrlSeg::LEN + Mkc::LEN + bsf.map_or(0, |bsf| bsf.len())) / UNIT;
-        let needed = needed.saturating_add(entries);
         let mut wqe = self.op(WqeOpcode::UMR, 0, umr.mkey);
-        if let Some(at) = wqe.advance(needed) {
-            parts.write(wqe.blocks, at, needed);
+        let plain = umr.plain(&wqe.config.caps);
+        if let Some((ctrl, klms)) = plain {
+            let needed = (UmrCtrlSeg::LEN + Mkc::LEN) / UNIT + klms.len().next_multiple_of(4);
+            if last_block(wqe.units + needed) < wqe.state.free {
+                if let Some(place) = wqe.span.bytes(1, needed) {
+                    put_plain(place, &ctrl, umr.patch.context.as_bytes(), klms);
+                    wqe.units += needed;
+                    return Ok(wqe);
+                }
+            }
         }
+        // A copy, so that the caller's can stay in registers where nobody looks at this one.
+        wqe.units += put_umr(wqe.span.apart(), wqe.config, wqe.state.free, &{ *umr })?;
         Ok(wqe)
     }
 
@@ -589,34 +770,34 @@ impl<'q, T: Transport, S: Initial> Wqe<'q, T, S> {
 
 impl<'q> Wqe<'q, Ud, Unaddressed> {
     /// The message goes along `path` to a queue pair.
-    #[inline]
+    #[inline(always)]
     pub fn to(mut self, path: &AddressHandle, peer: Datagram) -> Wqe<'q, Ud, Addressed> {
-        self.push_bytes(&path.for_datagram(peer));
+        self.push_with(|place| path.for_datagram(peer, place));
         self.into_state()
     }
 }
 
 impl<'q> Wqe<'q, UdOffload, Unaddressed> {
     /// The message goes along `path` to a queue pair.
-    #[inline]
+    #[inline(always)]
     pub fn to(mut self, path: &AddressHandle, peer: Datagram) -> Wqe<'q, UdOffload, Addressed> {
-        self.push_bytes(&path.for_datagram(peer));
+        self.push_with(|place| path.for_datagram(peer, place));
         self.into_state()
     }
 }
 
 impl<'q> Wqe<'q, Dci, Unaddressed> {
     /// The message goes along `path` to a DC target.
-    #[inline]
+    #[inline(always)]
     pub fn to(mut self, path: &AddressHandle, target: DcTarget) -> Wqe<'q, Dci, Addressed> {
-        self.push_bytes(&path.for_dc(target));
+        self.push_with(|place| path.for_dc(target, place));
         self.into_state()
     }
 }
 
 impl<'q> Wqe<'q, Xrc, Unaddressed> {
     /// The message goes to a shared receive queue of the peer.
-    #[inline]
+    #[inline(always)]
     pub fn to(mut self, srqn: Number) -> Wqe<'q, Xrc, Addressed> {
         self.push(&address::xrc(srqn));
         self.into_state()
@@ -625,13 +806,13 @@ impl<'q> Wqe<'q, Xrc, Unaddressed> {
 
 impl<'q, T: Sends, S: Operable> Wqe<'q, T, S> {
     /// Sends a message.
-    #[inline]
+    #[inline(always)]
     pub fn send(self) -> Wqe<'q, T, Gather> {
         self.op(WqeOpcode::SEND, 0, 0)
     }
 
     /// Sends a message with immediate data.
-    #[inline]
+    #[inline(always)]
     pub fn send_imm(self, imm: u32) -> Wqe<'q, T, Gather> {
         self.op(WqeOpcode::SEND_IMM, 0, imm)
     }
@@ -639,7 +820,7 @@ impl<'q, T: Sends, S: Operable> Wqe<'q, T, S> {
 
 impl<'q, T: Invalidates, S: Operable> Wqe<'q, T, S> {
     /// Sends a message, and the peer's key `rkey` becomes invalid.
-    #[inline]
+    #[inline(always)]
     pub fn send_inval(self, rkey: u32) -> Wqe<'q, T, Gather> {
         self.op(WqeOpcode::SEND_INVAL, 0, rkey)
     }
@@ -647,7 +828,7 @@ impl<'q, T: Invalidates, S: Operable> Wqe<'q, T, S> {
 
 impl<'q, T: Writes, S: Operable> Wqe<'q, T, S> {
     /// Writes to remote memory.
-    #[inline]
+    #[inline(always)]
     pub fn write(self, remote: Remote) -> Wqe<'q, T, Gather> {
         let mut wqe = self.op(WqeOpcode::RDMA_WRITE, 0, 0);
         wqe.push_remote(remote);
@@ -655,7 +836,7 @@ impl<'q, T: Writes, S: Operable> Wqe<'q, T, S> {
     }
 
     /// Writes to remote memory, with immediate data for the peer's receive queue.
-    #[inline]
+    #[inline(always)]
     pub fn write_imm(self, remote: Remote, imm: u32) -> Wqe<'q, T, Gather> {
         let mut wqe = self.op(WqeOpcode::RDMA_WRITE_IMM, 0, imm);
         wqe.push_remote(remote);
@@ -665,7 +846,7 @@ impl<'q, T: Writes, S: Operable> Wqe<'q, T, S> {
 
 impl<'q, T: Reads, S: Operable> Wqe<'q, T, S> {
     /// Reads remote memory.
-    #[inline]
+    #[inline(always)]
     pub fn read(self, remote: Remote) -> Wqe<'q, T, Scatter> {
         let mut wqe = self.op(WqeOpcode::RDMA_READ, 0, 0);
         wqe.push_remote(remote);
@@ -691,12 +872,34 @@ impl<'q, T: Reads, S: Operable> Wqe<'q, T, S> {
         Ok(wqe)
     }
 
+    /// The common ones, written at once.
+    #[inline(always)]
+    fn short_atomic(
+        self,
+        opcode: WqeOpcode,
+        remote: Remote,
+        operands: AtomicSeg,
+        result: Local,
+    ) -> Result<Wqe<'q, T, Complete>, Violation> {
+        atomic::check(&self.config.caps, T::KIND, opcode, 8, remote)?;
+        let mut wqe = self.op(opcode, 0, 0);
+        let all = [
+            remote.segment(),
+            operands.into_bytes(),
+            Sge::of_size(result, 8).segment(),
+        ];
+        if let Some(all) = all.as_flattened().first_chunk::<{ 3 * UNIT }>() {
+            wqe.push(all);
+        }
+        Ok(wqe)
+    }
+
     /// If the 8 bytes at `remote` are `compare`, makes them `swap`; the old value comes to `result`.
     ///
     /// # Errors
     ///
     /// The address is not a multiple of 8, or the device cannot do it.
-    #[inline]
+    #[inline(always)]
     pub fn compare_swap(
         self,
         remote: Remote,
@@ -706,14 +909,7 @@ impl<'q, T: Reads, S: Operable> Wqe<'q, T, S> {
     ) -> Result<Wqe<'q, T, Complete>, Violation> {
         let mut segment = AtomicSeg::new();
         segment.set_swap_add(swap).set_compare(compare);
-        self.atomic(
-            WqeOpcode::ATOMIC_CS,
-            0,
-            remote,
-            segment.as_bytes(),
-            8,
-            result,
-        )
+        self.short_atomic(WqeOpcode::ATOMIC_CS, remote, segment, result)
     }
 
     /// Adds `add` to the 8 bytes at `remote`; the old value comes to `result`.
@@ -721,7 +917,7 @@ impl<'q, T: Reads, S: Operable> Wqe<'q, T, S> {
     /// # Errors
     ///
     /// As for [`compare_swap`](Self::compare_swap).
-    #[inline]
+    #[inline(always)]
     pub fn fetch_add(
         self,
         remote: Remote,
@@ -730,14 +926,7 @@ impl<'q, T: Reads, S: Operable> Wqe<'q, T, S> {
     ) -> Result<Wqe<'q, T, Complete>, Violation> {
         let mut segment = AtomicSeg::new();
         segment.set_swap_add(add);
-        self.atomic(
-            WqeOpcode::ATOMIC_FA,
-            0,
-            remote,
-            segment.as_bytes(),
-            8,
-            result,
-        )
+        self.short_atomic(WqeOpcode::ATOMIC_FA, remote, segment, result)
     }
 
     /// Masked compare-and-swap; the old value, all of it, comes to `result`.
@@ -745,7 +934,7 @@ impl<'q, T: Reads, S: Operable> Wqe<'q, T, S> {
     /// # Errors
     ///
     /// The address is not a multiple of the size, or the device cannot do it.
-    #[inline]
+    #[inline(always)]
     pub fn masked_compare_swap<const N: usize>(
         self,
         remote: Remote,
@@ -776,7 +965,7 @@ impl<'q, T: Reads, S: Operable> Wqe<'q, T, S> {
     /// # Errors
     ///
     /// As for [`masked_compare_swap`](Self::masked_compare_swap).
-    #[inline]
+    #[inline(always)]
     pub fn masked_fetch_add<const N: usize>(
         self,
         remote: Remote,
@@ -853,7 +1042,7 @@ impl<'q> Wqe<'q, Raw, Bare> {
     /// # Errors
     ///
     /// The device lacks a capability, or the header is too long.
-    #[inline]
+    #[inline(always)]
     pub fn send(self, eth: &Eth<'_>) -> Result<Wqe<'q, Raw, Gather>, Violation> {
         let eth = eth.encode(0, &self.config.caps)?;
         let mut wqe = self.op(WqeOpcode::SEND, 0, 0);
@@ -866,7 +1055,7 @@ impl<'q> Wqe<'q, Raw, Bare> {
     /// # Errors
     ///
     /// As for [`send`](Self::send), or the segments have no length.
-    #[inline]
+    #[inline(always)]
     pub fn lso(self, lso: &Lso<'_>) -> Result<Wqe<'q, Raw, Gather>, Violation> {
         let eth = lso.encode(&self.config.caps)?;
         let mut wqe = self.op(WqeOpcode::LSO, 0, 0);
@@ -964,7 +1153,7 @@ impl<'q> Wqe<'q, Raw, Bare> {
 
 impl<T: Transport, S: Listed> Wqe<'_, T, S> {
     /// Adds a range of memory; an empty one takes no room.
-    #[inline]
+    #[inline(always)]
     pub fn data(mut self, sge: Sge) -> Self {
         if !sge.is_empty() {
             self.push(&sge.segment());
@@ -973,7 +1162,7 @@ impl<T: Transport, S: Listed> Wqe<'_, T, S> {
     }
 
     /// Adds ranges of memory.
-    #[inline]
+    #[inline(always)]
     pub fn data_list(mut self, list: &[Sge]) -> Self {
         for sge in list.iter().filter(|sge| !sge.is_empty()) {
             self.push(&sge.segment());
@@ -984,13 +1173,14 @@ impl<T: Transport, S: Listed> Wqe<'_, T, S> {
 
 impl<T: Transport> Wqe<'_, T, Gather> {
     /// Adds bytes, which are copied into the WQE; none take no room.
-    #[inline]
-    pub fn inline(self, data: &[u8]) -> Self {
-        self.inline_parts(&[data])
+    #[inline(always)]
+    pub fn inline(mut self, data: &[u8]) -> Self {
+        self.push_inline(data);
+        self
     }
 
     /// Adds bytes from several places as one inline segment.
-    #[inline]
+    #[inline(always)]
     pub fn inline_parts(mut self, parts: &[&[u8]]) -> Self {
         self.push_inline(parts);
         self
@@ -1003,12 +1193,16 @@ impl<T: Transport, S: Finishable> Wqe<'_, T, S> {
     /// # Errors
     ///
     /// It is longer than a WQE can be, or than the room in the queue.
-    #[inline]
+    #[inline(always)]
     pub fn finish(self) -> Result<Posted, Refusal> {
         self.finish_with::<false>()
     }
 
     /// The same, after the [validator](mod@super::validate) has read the whole WQE.
+    ///
+    /// The WQEs of fast paths get a quick look that knows the same rules: the control segment in memory
+    /// must be the one that was written, and the others are held against all rules. What it does not
+    /// know for sure, and WQEs that wrap or are signed, go to the validator itself.
     ///
     /// What the builder makes is legal, unless bytes came in that it does not look into
     /// ([`AddressHandle::from_bytes`]): this is for queues where a mistake must not reach the device.
@@ -1022,109 +1216,171 @@ impl<T: Transport, S: Finishable> Wqe<'_, T, S> {
     }
 
     #[inline(always)]
-    fn finish_with<const CHECKED: bool>(self) -> Result<Posted, Refusal> {
-        if self.units > self.limit {
-            return Err(self.too_long());
-        }
-        // At most 63.
-        let ds = self.units as u8;
-        let index = self.first as u16;
+    fn finish_with<const CHECKED: bool>(mut self) -> Result<Posted, Refusal> {
+        let index = self.state.producer.pi;
         let ctrl = Ctrl {
             opcode: self.opcode,
             opmod: self.opmod,
             index,
             qpn: self.config.qpn,
-            ds,
+            // If it is more than 63, nothing comes of it.
+            ds: self.units as u8,
             flags: self.flags,
             general_id: self.general_id,
         };
-        let segment = ctrl.segment();
-        let block = self.first & (self.blocks.len() - 1);
-        let Some(first) = self.blocks.get_mut(block) else {
-            return Err(self.too_long());
-        };
-        let (first, _) = first.split_at_mut(UNIT);
-        first.copy_from_slice(&segment);
-        if self.config.signed {
-            sign(self.blocks, index);
-        }
-        if CHECKED {
-            let queue = quick::Queue {
-                transport: T::KIND,
-                caps: &self.config.caps,
-                qpn: Some(self.config.qpn),
-                index: Some(index),
-                signed: Some(self.config.signed),
+        let words = if self.units <= self.plain && self.has_room() {
+            let words = ctrl.words();
+            if let Some(head) = self.span.block(0) {
+                write_words(head, words);
+            }
+            if CHECKED {
+                self.check(words)?;
+            }
+            words
+        } else {
+            let room = Room {
+                units: self.units,
+                max: self.max,
+                free: self.state.free,
             };
-            match place(self.blocks, BLOCK / UNIT * self.first, self.units) {
-                Some(wqe) if quick::is_clean_of(self.opcode, wqe, &queue) => {}
-                _ => check(self.blocks, self.config, T::KIND, index)?,
+            let checked = CHECKED.then_some(T::KIND);
+            finish_slowly(self.span.apart(), self.config, ctrl, room, checked)?
+        };
+        Ok(post(self.state, words, self.units))
+    }
+
+    /// Reads the WQE, which has this control segment and is not signed, back from memory.
+    #[inline(always)]
+    fn check(&mut self, words: [u32; 4]) -> Result<(), Violation> {
+        let queue = quick::Queue {
+            transport: T::KIND,
+            caps: &self.config.caps,
+            max: self.plain,
+            qpn: None,
+            index: None,
+            signed: Some(false),
+        };
+        // What is in memory is what it should be, so that the rules are held against that.
+        let wqe = match self.span.blocks.get(self.span.first) {
+            Some(head) if self.units <= MAX_DS && quick::words_of(head) == words => {
+                let bytes = if self.units <= BLOCK / UNIT {
+                    Some(&head[..])
+                } else {
+                    let first = BLOCK * self.span.first;
+                    let ring = self.span.blocks.as_flattened();
+                    ring.get(first..first + UNIT * self.units)
+                };
+                bytes.map(|bytes| (head, bytes))
+            }
+            _ => None,
+        };
+        match wqe {
+            Some((head, bytes))
+                if quick::is_clean_of(self.opcode, words, head, bytes, self.units, &queue) =>
+            {
+                Ok(())
+            }
+            _ => {
+                let index = self.state.producer.pi;
+                self.span.apart().check(self.config, T::KIND, index)
             }
         }
-        let next = index.wrapping_add(self.units.div_ceil(4) as u16);
-        self.producer.pi = next;
-        let [a, b, c, d, e, f, g, h, ..] = segment;
-        Ok(Posted {
-            index,
-            next,
-            ds,
-            doorbell: [a, b, c, d, e, f, g, h],
-        })
-    }
-
-    #[cold]
-    fn too_long(&self) -> Refusal {
-        if self.units > self.max {
-            return Refusal::Invalid(Violation::of(
-                Segment::Ctrl,
-                CtrlSeg::DS,
-                self.units as u64,
-                Expected::AtMost(self.max as u64),
-            ));
-        }
-        Refusal::Full {
-            needed: self.units.div_ceil(4),
-            free: self.free,
-        }
     }
 }
 
-/// What is wrong with the WQE at `index`, if anything is.
+/// So many units, or as many as are far too many: those that follow can be added to them.
+const fn far(units: usize) -> usize {
+    if units < usize::MAX / 4 {
+        units
+    } else {
+        usize::MAX / 4
+    }
+}
+
+/// Units with inline data of so many bytes, which have room in no WQE.
 #[cold]
-fn check(
-    blocks: &[Block],
+const fn too_many(units: usize, len: usize) -> usize {
+    far(units.saturating_add(len / UNIT + 1))
+}
+
+/// The last basic block of so many units, at least one.
+#[inline(always)]
+const fn last_block(units: usize) -> usize {
+    units.wrapping_sub(1) / (BLOCK / UNIT)
+}
+
+/// Writes a control segment.
+#[inline(always)]
+fn write_words(head: &mut Block, words: [u32; 4]) {
+    for (to, word) in head.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_be_bytes());
+    }
+}
+
+/// The WQE is in the queue.
+#[inline(always)]
+fn post(state: &mut State, words: [u32; 4], units: usize) -> Posted {
+    let index = state.producer.pi;
+    let blocks = last_block(units) + 1;
+    let next = index.wrapping_add(blocks as u16);
+    state.producer.pi = next;
+    state.free = state.free.wrapping_sub(blocks);
+    let doorbell = u64::from(words[0]) << 32 | u64::from(words[1]);
+    Posted {
+        index,
+        next,
+        ds: units as u8,
+        doorbell: doorbell.to_be_bytes(),
+    }
+}
+
+/// How long a WQE is, and how long it may be.
+#[derive(Clone, Copy)]
+struct Room {
+    units: usize,
+    max: usize,
+    free: usize,
+}
+
+/// Finishes a WQE that is too long, or to be signed; its control segment.
+#[cold]
+#[inline(never)]
+fn finish_slowly(
+    mut span: Span<'_>,
     config: &Config,
-    transport: TransportKind,
-    index: u16,
-) -> Result<(), Violation> {
-    let context = Context {
-        transport: Some(transport),
-        caps: config.caps,
-        qpn: Some(config.qpn),
-        index: Some(index),
-        signed: Some(config.signed),
-        pd: Some(config.pd),
-        psvs: &[],
-    };
-    match Units::in_ring(blocks, index).and_then(|units| first_of_all(units, &context)) {
-        None => Ok(()),
-        Some(violation) => Err(violation),
+    ctrl: Ctrl,
+    room: Room,
+    checked: Option<TransportKind>,
+) -> Result<[u32; 4], Refusal> {
+    let words = ctrl.words();
+    match span.block(0) {
+        Some(head) if room.units <= room.max && last_block(room.units) < room.free => {
+            write_words(head, words)
+        }
+        _ => return Err(too_long(room)),
     }
+    if config.signed {
+        span.apart().sign(ctrl.index);
+    }
+    if let Some(transport) = checked {
+        span.check(config, transport, ctrl.index)?;
+    }
+    Ok(words)
 }
 
-/// Signs the WQE that begins at block `index`.
-#[cold]
-fn sign(blocks: &mut [Block], index: u16) {
-    let Some(units) = Units::in_ring(blocks, index) else {
-        return;
-    };
-    let signature = ctrl::signature(units.from(0));
-    let block = usize::from(index) & (blocks.len() - 1);
-    if let Some(mut ctrl) = blocks
-        .get_mut(block)
-        .and_then(|block| CtrlSeg::of_mut(block))
-    {
-        ctrl.set_signature(signature);
+/// Why there is no WQE.
+fn too_long(room: Room) -> Refusal {
+    if room.units > room.max {
+        return Refusal::Invalid(Violation::of(
+            Segment::Ctrl,
+            CtrlSeg::DS,
+            room.units as u64,
+            Expected::AtMost(room.max as u64),
+        ));
+    }
+    Refusal::Full {
+        needed: last_block(room.units) + 1,
+        free: room.free,
     }
 }
 
@@ -1142,7 +1398,10 @@ mod tests {
         },
         mkey::MkeyPatch,
         psv::Psv,
-        queue::SendQueue,
+        queue::{
+            Producer,
+            SendQueue, //
+        },
         umr::Check,
         xlt::{
             Klm,
@@ -1200,7 +1459,13 @@ mod tests {
     fn control_segment() {
         let mut memory = Memory::new();
         let flags = Flags::SIGNALED.fenced(crate::wqe::Fence::Reads).solicited();
-        let posted = memory.queue::<Rc>().start(flags).nop().finish().unwrap();
+        let posted = memory
+            .queue::<Rc>()
+            .start(flags)
+            .unwrap()
+            .nop()
+            .finish()
+            .unwrap();
         assert_eq!((posted.index, posted.next, posted.ds), (7, 8, 1));
         assert_eq!(posted.doorbell, [0, 0, 7, 0, 0, 0, 0x42, 1]);
         assert_eq!(memory.words(), [0x0000_0700, 0x0000_4201, 0x4a, 0]);
@@ -1210,7 +1475,7 @@ mod tests {
     fn messages() {
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Rc>();
-        let wqe = queue.start(Flags::NONE).send_imm(0x1234_5678);
+        let wqe = queue.start(Flags::NONE).unwrap().send_imm(0x1234_5678);
         let posted = wqe.data(sge(0)).data(sge(0x1000)).finish().unwrap();
         assert_eq!(posted.ds, 2);
         assert_eq!(
@@ -1235,7 +1500,7 @@ mod tests {
         let mut queue = memory.queue::<Rc>();
         let data: [u8; 45] = core::array::from_fn(|i| i as u8);
         let (first, second) = data.split_at(5);
-        let wqe = queue.start(Flags::NONE).write(REMOTE);
+        let wqe = queue.start(Flags::NONE).unwrap().write(REMOTE);
         let posted = wqe.inline_parts(&[first, &[], second]).finish().unwrap();
         assert_eq!((posted.ds, posted.next), (6, 9));
         let words: [u32; 24] = memory.words();
@@ -1270,13 +1535,41 @@ mod tests {
         };
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Ud>();
-        let wqe = queue.start(Flags::NONE).to(&handle, peer).send();
+        let wqe = queue.start(Flags::NONE).unwrap().to(&handle, peer).send();
         let _ = wqe.data(sge(1)).finish().unwrap();
         let words: [u32; 20] = memory.words();
         assert!(words[..4] == [0x70a, 0x4205, 0, 0]);
         assert!(words[4..8] == [0x8001_0000, 0, 0x800a_0b0c, 0x5341_0011]);
         assert!(words[8..12] == [0, 0, 0x0000_2040, 0x409f_0001]);
         assert!(words[12..16] == [0xeeee_eeee; 4]);
+    }
+
+    /// What the builder does not look into, the validator does, also where the WQE wraps.
+    #[test]
+    fn foreign_address_vectors_are_checked() {
+        let peer = Datagram {
+            qpn: Number::low(1),
+            qkey: 2,
+        };
+        let mut memory = Memory::new();
+        for (byte, bits, legal) in [
+            (0, 0, true),
+            (4, 1, false),
+            (8, 0x40, false),
+            (28, 0x10, false),
+        ] {
+            let mut bytes = [0; 48];
+            bytes[byte] = bits;
+            let handle = AddressHandle::from_bytes(bytes);
+            for pi in [4, 7] {
+                let at = Producer { pi, ci: pi };
+                let mut queue = SendQueue::<Ud>::new(&mut memory.0, &CONFIG, at).unwrap();
+                let wqe = queue.start(Flags::NONE).unwrap().to(&handle, peer).send();
+                let posted = wqe.data(sge(1)).finish_checked();
+                assert_eq!(posted.is_ok(), legal);
+                assert_eq!(queue.free(), if legal { 6 } else { 8 });
+            }
+        }
     }
 
     #[test]
@@ -1294,7 +1587,7 @@ mod tests {
         };
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Dci>();
-        let wqe = queue.start(Flags::NONE.on_stream(0x0102));
+        let wqe = queue.start(Flags::NONE.on_stream(0x0102)).unwrap();
         let _ = wqe.to(&handle, target).read(REMOTE).finish().unwrap();
         let words: [u32; 20] = memory.words();
         assert!(words[..4] == [0x710, 0x4205, 0x0001_0200, 0]);
@@ -1308,7 +1601,7 @@ mod tests {
     fn extended_connections() {
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Xrc>();
-        let wqe = queue.start(Flags::NONE).to(Number::low(0x99));
+        let wqe = queue.start(Flags::NONE).unwrap().to(Number::low(0x99));
         let wqe = wqe.compare_swap(REMOTE, 1, 2, LOCAL).unwrap();
         let _ = wqe.finish().unwrap();
         let words: [u32; 20] = memory.words();
@@ -1324,7 +1617,7 @@ mod tests {
         let mut memory = Memory::new();
         let operands = MaskedCompareSwap::from_u32(1, 2, 3, 4);
         let mut queue = memory.queue::<Rc>();
-        let wqe = queue.start(Flags::NONE);
+        let wqe = queue.start(Flags::NONE).unwrap();
         let wqe = wqe.masked_compare_swap(REMOTE, &operands, LOCAL).unwrap();
         let _ = wqe.finish().unwrap();
         let words: [u32; 16] = memory.words();
@@ -1338,7 +1631,7 @@ mod tests {
             add: [1; 16],
             boundary: [0x80; 16],
         };
-        let wqe = queue.start(Flags::NONE);
+        let wqe = queue.start(Flags::NONE).unwrap();
         let wqe = wqe.masked_fetch_add(REMOTE, &operands, LOCAL).unwrap();
         let _ = wqe.finish().unwrap();
         let words: [u32; 20] = memory.words();
@@ -1368,11 +1661,11 @@ mod tests {
                 add: zero,
                 boundary: zero,
             };
-            let wqe = queue.start(Flags::NONE);
+            let wqe = queue.start(Flags::NONE).unwrap();
             let cs = wqe.masked_compare_swap(remote, &cs, LOCAL).unwrap();
             let cs = cs.finish().unwrap().ds;
             queue.release(queue.producer().pi);
-            let wqe = queue.start(Flags::NONE);
+            let wqe = queue.start(Flags::NONE).unwrap();
             let fa = wqe.masked_fetch_add(remote, &fa, LOCAL).unwrap();
             (cs, fa.finish().unwrap().ds)
         }
@@ -1403,20 +1696,20 @@ mod tests {
         let why = |wqe: Result<Wqe<'_, Rc, Complete>, Violation>| {
             wqe.err().map(|refused| (refused.field, refused.expected))
         };
-        let wqe = queue.start(Flags::NONE);
+        let wqe = queue.start(Flags::NONE).unwrap();
         assert_eq!(why(wqe.compare_swap(REMOTE, 0, 0, LOCAL)), None);
-        let wqe = queue.start(Flags::NONE);
+        let wqe = queue.start(Flags::NONE).unwrap();
         assert_eq!(
             why(wqe.compare_swap(odd, 0, 0, LOCAL)),
             Some(("raddr", Expected::MultipleOf(8)))
         );
-        let wqe = queue.start(Flags::NONE);
+        let wqe = queue.start(Flags::NONE).unwrap();
         assert_eq!(
             why(wqe.fetch_add(REMOTE, 0, LOCAL)).map(|(field, _)| field),
             Some("opcode")
         );
         let operands = MaskedCompareSwap::from_u32(0, 0, 0, 0);
-        let wqe = queue.start(Flags::NONE);
+        let wqe = queue.start(Flags::NONE).unwrap();
         let refused = why(wqe.masked_compare_swap(REMOTE, &operands, LOCAL));
         assert_eq!(refused.map(|(field, _)| field), Some("opcode"));
         // Nothing of it is in the queue.
@@ -1430,7 +1723,7 @@ mod tests {
             ..CONFIG
         };
         let mut queue = SendQueue::<Rc>::new(&mut blocks, &config, Producer::default()).unwrap();
-        let wqe = queue.start(Flags::NONE);
+        let wqe = queue.start(Flags::NONE).unwrap();
         let refused = why(wqe.masked_compare_swap(REMOTE, &operands, LOCAL));
         assert_eq!(
             refused,
@@ -1453,7 +1746,7 @@ mod tests {
             },
             ..Eth::default()
         };
-        let wqe = queue.start(Flags::NONE).send(&eth).unwrap();
+        let wqe = queue.start(Flags::NONE).unwrap().send(&eth).unwrap();
         let _ = wqe.data(sge(100)).finish().unwrap();
         let words: [u32; 16] = memory.words();
         assert!(words[..4] == [0x70a, 0x4204, 0, 0]);
@@ -1475,7 +1768,7 @@ mod tests {
             };
             let mut memory = Memory::new();
             let mut queue = memory.queue::<Raw>();
-            let wqe = queue.start(Flags::NONE).send(&eth).unwrap();
+            let wqe = queue.start(Flags::NONE).unwrap().send(&eth).unwrap();
             let _ = wqe.data(sge(100)).finish().unwrap();
             assert_eq!(memory.words::<12>()[7], word);
         }
@@ -1494,7 +1787,7 @@ mod tests {
         };
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Raw>();
-        let wqe = queue.start(Flags::NONE).send(&eth).unwrap();
+        let wqe = queue.start(Flags::NONE).unwrap().send(&eth).unwrap();
         let _ = wqe.data(sge(100)).finish().unwrap();
         let words: [u32; 16] = memory.words();
         assert_eq!(words[7], 0x4c00_0000);
@@ -1549,7 +1842,7 @@ mod tests {
                 "inline_size",
             ),
         ] {
-            let refused = queue.start(Flags::NONE).send(&eth).err();
+            let refused = queue.start(Flags::NONE).unwrap().send(&eth).err();
             assert_eq!(refused.map(|refused| refused.field), Some(field));
         }
         let empty = Eth {
@@ -1563,6 +1856,7 @@ mod tests {
         assert!(memory
             .queue::<Raw>()
             .start(Flags::NONE)
+            .unwrap()
             .send(&empty)
             .is_err());
     }
@@ -1579,7 +1873,7 @@ mod tests {
         };
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Raw>();
-        let wqe = queue.start(Flags::NONE).lso(&lso).unwrap();
+        let wqe = queue.start(Flags::NONE).unwrap().lso(&lso).unwrap();
         let posted = wqe.data(sge(0x8000)).finish().unwrap();
         // 2 bytes in the segment, 52 in 4 units.
         assert_eq!(posted.ds, 7);
@@ -1590,6 +1884,7 @@ mod tests {
             assert!(memory
                 .queue::<Raw>()
                 .start(Flags::NONE)
+                .unwrap()
                 .lso(&wrong)
                 .is_err());
         }
@@ -1612,7 +1907,7 @@ mod tests {
         };
         let mut memory = Memory::new();
         let mut queue = memory.queue::<UdOffload>();
-        let wqe = queue.start(Flags::NONE).to(&handle, peer);
+        let wqe = queue.start(Flags::NONE).unwrap().to(&handle, peer);
         let _ = wqe.lso(&lso).unwrap().data(sge(9)).finish().unwrap();
         let words: [u32; 32] = memory.words();
         assert!(words[..2] == [0x70e, 0x4208]);
@@ -1636,7 +1931,7 @@ mod tests {
         };
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Rc>();
-        let wqe = queue.start(Flags::NONE).umr(&umr).unwrap();
+        let wqe = queue.start(Flags::NONE).unwrap().umr(&umr).unwrap();
         let _ = wqe.finish().unwrap();
         let words: [u32; 48] = memory.words();
         assert!(words[..4] == [0x725, 0x420c, 0, 0x1234_5601]);
@@ -1663,7 +1958,7 @@ mod tests {
         };
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Rc>();
-        let wqe = queue.start(Flags::NONE).umr(&umr).unwrap();
+        let wqe = queue.start(Flags::NONE).unwrap().umr(&umr).unwrap();
         let _ = wqe.finish().unwrap();
         let words: [u32; 48] = memory.words();
         // MTT 64 is at octoword 32 (hardware.md 11.3, row 23).
@@ -1682,7 +1977,7 @@ mod tests {
         };
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Rc>();
-        let wqe = queue.start(Flags::NONE).umr(&umr).unwrap();
+        let wqe = queue.start(Flags::NONE).unwrap().umr(&umr).unwrap();
         let _ = wqe.finish().unwrap();
         let words: [u32; 36] = memory.words();
         assert!(words[4..6] == [0x1000_0000, 0x0010_6784]);
@@ -1733,24 +2028,29 @@ mod tests {
                 "xlt_octowords",
             ),
         ] {
-            let refused = queue.start(Flags::NONE).umr(&umr).err();
+            let refused = queue.start(Flags::NONE).unwrap().umr(&umr).err();
             assert_eq!(refused.map(|refused| refused.field), Some(field));
         }
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Rc>();
         assert!(queue
             .start(Flags::NONE)
+            .unwrap()
             .umr(&at(Place::At(1 << 20)))
             .is_ok());
         let beyond = at(Place::At(u64::MAX - 63));
-        assert!(queue.start(Flags::NONE).umr(&beyond).is_err());
+        assert!(queue.start(Flags::NONE).unwrap().umr(&beyond).is_err());
     }
 
     #[test]
     fn invalidation_is_a_umr() {
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Rc>();
-        let wqe = queue.start(Flags::NONE).local_invalidate(0x77).unwrap();
+        let wqe = queue
+            .start(Flags::NONE)
+            .unwrap()
+            .local_invalidate(0x77)
+            .unwrap();
         let _ = wqe.finish().unwrap();
         let words: [u32; 32] = memory.words();
         // inline is 1 where there is nothing to point to (hardware.md 11.3, row 16).
@@ -1771,9 +2071,14 @@ mod tests {
         };
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Rc>();
-        let wqe = queue.start(Flags::NONE).set_psv(&set(7)).unwrap();
+        let wqe = queue.start(Flags::NONE).unwrap().set_psv(&set(7)).unwrap();
         let _ = wqe.finish().unwrap();
-        let refused = queue.start(Flags::NONE).set_psv(&set(8)).err().unwrap();
+        let refused = queue
+            .start(Flags::NONE)
+            .unwrap()
+            .set_psv(&set(8))
+            .err()
+            .unwrap();
         assert_eq!(refused.segment, Segment::SetPsv);
         assert_eq!((refused.value, refused.expected), (8, Expected::Exactly(7)));
         let words: [u32; 8] = memory.words();
@@ -1790,7 +2095,10 @@ mod tests {
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Raw>();
         let tir = Flow::Tir(Number::low(0x55));
-        let wqe = queue.start(Flags::NONE).tls_progress(tir, &progress);
+        let wqe = queue
+            .start(Flags::NONE)
+            .unwrap()
+            .tls_progress(tir, &progress);
         let _ = wqe.unwrap().finish().unwrap();
         let words: [u32; 8] = memory.words();
         assert!(words == [0x0200_0720, 0x4202, 0, 0, 0x55, 0x1111_2222, 0, 0x1000_0000]);
@@ -1806,7 +2114,11 @@ mod tests {
             dek: Number::low(5),
         };
         let tis = Flow::Tis(Number::low(0x66));
-        let wqe = queue.start(Flags::NONE).tls_static(tis, &params).unwrap();
+        let wqe = queue
+            .start(Flags::NONE)
+            .unwrap()
+            .tls_static(tis, &params)
+            .unwrap();
         let _ = wqe.finish().unwrap();
         let words: [u32; 48] = memory.words();
         assert!(words[..6] == [0x0100_0725, 0x420c, 0, 0x6600, 0x8000_0000, 4]);
@@ -1818,9 +2130,18 @@ mod tests {
         let tis = Number::low(0x12);
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Raw>();
-        let wqe = queue.start(Flags::NONE).dump(tis, sge(100)).unwrap();
+        let wqe = queue
+            .start(Flags::NONE)
+            .unwrap()
+            .dump(tis, sge(100))
+            .unwrap();
         let _ = wqe.finish().unwrap();
-        let refused = queue.start(Flags::NONE).dump(tis, sge(0)).err().unwrap();
+        let refused = queue
+            .start(Flags::NONE)
+            .unwrap()
+            .dump(tis, sge(0))
+            .err()
+            .unwrap();
         assert_eq!((refused.field, refused.value), ("byte_count", 0));
         let words: [u32; 8] = memory.words();
         assert!(words[..5] == [0x723, 0x4202, 0, 0x1200, 100]);
@@ -1830,7 +2151,10 @@ mod tests {
     fn waiting() {
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Rc>();
-        let wqe = queue.start(Flags::NONE).wait(Number::low(0x33), 0x1_0002);
+        let wqe = queue
+            .start(Flags::NONE)
+            .unwrap()
+            .wait(Number::low(0x33), 0x1_0002);
         let _ = wqe.unwrap().finish().unwrap();
         assert_eq!(memory.words(), [0x70f, 0x4202, 0, 0, 0, 0, 0x1_0002, 0x33]);
         let none = Config {
@@ -1839,7 +2163,11 @@ mod tests {
         };
         let mut blocks = [[0; 64]; 1];
         let mut queue = SendQueue::<Rc>::new(&mut blocks, &none, Producer::default()).unwrap();
-        assert!(queue.start(Flags::NONE).wait(Number::low(0), 0).is_err());
+        assert!(queue
+            .start(Flags::NONE)
+            .unwrap()
+            .wait(Number::low(0), 0)
+            .is_err());
     }
 
     #[test]
@@ -1847,7 +2175,7 @@ mod tests {
         let mut memory = Memory::new();
         let mut queue = memory.queue::<Rc>();
         // 62 entries are a WQE of 63 units; the queue has 32.
-        let wqe = queue.start(Flags::NONE).send();
+        let wqe = queue.start(Flags::NONE).unwrap().send();
         assert_eq!(
             wqe.data_list(&[sge(1); 40]).finish(),
             Err(Refusal::Full {
@@ -1855,7 +2183,12 @@ mod tests {
                 free: 8
             })
         );
-        let refused = queue.start(Flags::NONE).send().inline(&[0; 2000]).finish();
+        let refused = queue
+            .start(Flags::NONE)
+            .unwrap()
+            .send()
+            .inline(&[0; 2000])
+            .finish();
         assert_eq!(
             refused,
             Err(Refusal::Invalid(Violation::of(
@@ -1866,16 +2199,25 @@ mod tests {
             )))
         );
         // 31 entries fill it.
-        let posted = queue.start(Flags::NONE).send().data_list(&[sge(1); 31]);
+        let posted = queue
+            .start(Flags::NONE)
+            .unwrap()
+            .send()
+            .data_list(&[sge(1); 31]);
         assert_eq!(posted.finish().map(|posted| posted.next), Ok(15));
         assert_eq!(queue.free(), 0);
         assert_eq!(
-            queue.start(Flags::NONE).nop().finish(),
-            Err(Refusal::Full { needed: 1, free: 0 })
+            queue.start(Flags::NONE).err(),
+            Some(Refusal::Full { needed: 1, free: 0 })
         );
         queue.release(15);
         assert_eq!(
-            queue.start(Flags::NONE).nop().finish().map(|p| p.index),
+            queue
+                .start(Flags::NONE)
+                .unwrap()
+                .nop()
+                .finish()
+                .map(|p| p.index),
             Ok(15)
         );
     }
@@ -1888,7 +2230,11 @@ mod tests {
             ci: 0xffff,
         };
         let mut queue = SendQueue::<Rc>::new(&mut blocks, &CONFIG, at).unwrap();
-        let wqe = queue.start(Flags::NONE).send().data_list(&[sge(1); 5]);
+        let wqe = queue
+            .start(Flags::NONE)
+            .unwrap()
+            .send()
+            .data_list(&[sge(1); 5]);
         let posted = wqe.finish_checked().unwrap();
         assert_eq!((posted.index, posted.next), (0xffff, 1));
         assert_eq!(queue.free(), 0);
@@ -1913,6 +2259,7 @@ mod tests {
         let mut queue = SendQueue::<Rc>::new(&mut blocks, &config, Producer::default()).unwrap();
         let posted = queue
             .start(Flags::NONE)
+            .unwrap()
             .send()
             .data(sge(3))
             .finish_checked();

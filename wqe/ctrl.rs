@@ -2,9 +2,12 @@
 
 //! Control segment: what every WQE says first (hardware.md 5.2).
 
-use crate::layouts::wqe::{
-    CtrlSeg,
-    WqeOpcode, //
+use crate::layouts::{
+    bits::get,
+    wqe::{
+        CtrlSeg,
+        WqeOpcode, //
+    }, //
 };
 
 use super::number::Number;
@@ -102,8 +105,9 @@ pub(super) struct Ctrl {
 }
 
 impl Ctrl {
+    /// The segment, word by word: as numbers, they stay in registers.
     #[inline(always)]
-    pub(super) fn segment(&self) -> [u8; CtrlSeg::LEN] {
+    pub(super) fn words(&self) -> [u32; 4] {
         let mut segment = CtrlSeg::new();
         segment
             .set_opmod(self.opmod)
@@ -112,12 +116,17 @@ impl Ctrl {
             .set_dci_stream_channel_id(self.flags.dci_stream)
             .set_se(self.flags.solicited)
             .set_general_id(self.general_id);
-        // All fit: 24 bits, 6 bits, and the numbers of the enums.
+        // All fit: 24 bits, and the numbers of the enums.
         let _ = segment.try_set_qpn(self.qpn.get());
-        let _ = segment.try_set_ds(self.ds & 0x3f);
         let _ = segment.try_set_fm(self.flags.fence as u8);
         let _ = segment.try_set_ce(self.flags.completion as u8);
-        segment.into_bytes()
+        let bytes = segment.into_bytes();
+        let mut words: [u32; 4] =
+            core::array::from_fn(|index| get(&bytes, 32 * index, 32).unwrap_or(0) as u32);
+        const { assert!(CtrlSeg::DS.in_word().shift == 0 && CtrlSeg::DS.in_word().offset == 4) }
+        // At most 63, which the field holds: nothing to cut off.
+        words[1] |= u32::from(self.ds);
+        words
     }
 }
 

@@ -116,7 +116,7 @@ impl MkeyMask {
     }
 
     /// Those of its fields that not every device takes from a UMR.
-    const fn conditional(self) -> u64 {
+    pub(super) const fn conditional(self) -> u64 {
         self.0
             & (Self::PAGE_SIZE.0
                 | Self::A.0
@@ -226,39 +226,39 @@ pub struct MkeyPatch {
 
 impl MkeyPatch {
     /// Changes nothing.
-    #[inline]
+    #[inline(always)]
     pub fn new() -> Self {
         Self::default()
     }
 
-    #[inline]
+    #[inline(always)]
     fn mark(mut self, fields: MkeyMask) -> Self {
         self.mask = self.mask.with(fields);
         self
     }
 
     /// Which fields it changes.
-    #[inline]
+    #[inline(always)]
     pub fn mask(&self) -> MkeyMask {
         self.mask
     }
 
     /// Length in bytes; 0 is 2^64 (`length64`).
-    #[inline]
+    #[inline(always)]
     pub fn length(mut self, bytes: u64) -> Self {
         self.context.set_length(bytes);
         self.mark(MkeyMask::LEN)
     }
 
     /// The whole address space.
-    #[inline]
+    #[inline(always)]
     pub fn whole_address_space(mut self) -> Self {
         self.context.set_length(0).set_length64(true);
         self.mark(MkeyMask::LEN)
     }
 
     /// Address of the first byte.
-    #[inline]
+    #[inline(always)]
     pub fn start_addr(mut self, addr: u64) -> Self {
         self.context.set_start_addr(addr);
         self.mark(MkeyMask::START_ADDR)
@@ -269,7 +269,7 @@ impl MkeyPatch {
     /// # Errors
     ///
     /// It is more.
-    #[inline]
+    #[inline(always)]
     pub fn log_page_size(mut self, log: u8) -> Result<Self, Violation> {
         if log > 31 {
             return Err(Violation::of(
@@ -289,7 +289,7 @@ impl MkeyPatch {
     /// # Errors
     ///
     /// It is more.
-    #[inline]
+    #[inline(always)]
     pub fn log_page_size_wide(mut self, log: u8) -> Result<Self, Violation> {
         self.context
             .try_set_log_page_size(log)
@@ -298,7 +298,7 @@ impl MkeyPatch {
     }
 
     /// Protection domain.
-    #[inline]
+    #[inline(always)]
     pub fn pd(mut self, pd: Number) -> Self {
         // A `Number` fits 24 bits.
         let _ = self.context.try_set_pd(pd.get());
@@ -306,35 +306,35 @@ impl MkeyPatch {
     }
 
     /// Whether a peer may invalidate the key.
-    #[inline]
+    #[inline(always)]
     pub fn remote_invalidation(mut self, allowed: bool) -> Self {
         self.context.set_en_rinval(allowed);
         self.mark(MkeyMask::EN_RINVAL)
     }
 
     /// Signature, with the parity of the errors so far.
-    #[inline]
+    #[inline(always)]
     pub fn signature(mut self, enabled: bool, errors_odd: bool) -> Self {
         self.context.set_expected_sigerr_count(errors_odd);
         self.bsf(enabled).mark(MkeyMask::EN_SIGERR)
     }
 
     /// Signature; the errors so far stay counted.
-    #[inline]
+    #[inline(always)]
     pub fn bsf(mut self, enabled: bool) -> Self {
         self.context.set_bsf_en(enabled);
         self.mark(MkeyMask::BSF_EN)
     }
 
     /// Low byte of the key.
-    #[inline]
+    #[inline(always)]
     pub fn variant(mut self, variant: u8) -> Self {
         self.context.set_mkey_7_0(variant);
         self.mark(MkeyMask::KEY)
     }
 
     /// The queue pair that may use it, or any.
-    #[inline]
+    #[inline(always)]
     pub fn qpn(mut self, qpn: Option<Number>) -> Self {
         // A `Number` fits 24 bits.
         let _ = self
@@ -344,14 +344,14 @@ impl MkeyPatch {
     }
 
     /// Rights, without that for atomics.
-    #[inline]
+    #[inline(always)]
     pub fn access(mut self, access: Access) -> Self {
         self.context.set_lr(access.local_read);
         self.access_beside_local_read(access).mark(MkeyMask::LR)
     }
 
     /// The same, but local reads stay as they are: what user space may change of its keys and windows.
-    #[inline]
+    #[inline(always)]
     pub fn access_beside_local_read(mut self, access: Access) -> Self {
         self.context
             .set_lw(access.local_write)
@@ -361,35 +361,35 @@ impl MkeyPatch {
     }
 
     /// The right for remote atomics.
-    #[inline]
+    #[inline(always)]
     pub fn atomics(mut self, allowed: bool) -> Self {
         self.context.set_a(allowed);
         self.mark(MkeyMask::A)
     }
 
     /// Small fence on responses to RDMA reads.
-    #[inline]
+    #[inline(always)]
     pub fn small_fence(mut self, on: bool) -> Self {
         self.context.set_small_fence_on_rdma_read_response(on);
         self.mark(MkeyMask::SMALL_FENCE)
     }
 
     /// Relaxed ordering of writes.
-    #[inline]
+    #[inline(always)]
     pub fn relaxed_writes(mut self, on: bool) -> Self {
         self.context.set_relaxed_ordering_write(on);
         self.mark(MkeyMask::RELAXED_ORDERING_WRITE)
     }
 
     /// Relaxed ordering of reads.
-    #[inline]
+    #[inline(always)]
     pub fn relaxed_reads(mut self, on: bool) -> Self {
         self.context.set_relaxed_ordering_read(on);
         self.mark(MkeyMask::RELAXED_ORDERING_READ)
     }
 
     /// Whether the key is free, that is, cannot be used.
-    #[inline]
+    #[inline(always)]
     pub fn free(mut self, free: bool) -> Self {
         self.context.set_free(free);
         self.mark(MkeyMask::FREE)
@@ -398,14 +398,14 @@ impl MkeyPatch {
     // The fields below have no bit in the mask.
 
     /// The key stays one that UMRs may change.
-    #[inline]
+    #[inline(always)]
     pub fn umr_enabled(mut self) -> Self {
         self.context.set_umr_en(true);
         self
     }
 
     /// How the key translates.
-    #[inline]
+    #[inline(always)]
     pub fn access_mode(mut self, mode: AccessMode) -> Self {
         // 2 bits hold the enum.
         let _ = self.context.try_set_access_mode_1_0(mode as u8);
@@ -413,7 +413,7 @@ impl MkeyPatch {
     }
 
     /// Size of its translations.
-    #[inline]
+    #[inline(always)]
     pub fn translations(mut self, size: Octowords) -> Self {
         let count = u32::try_from(size.count()).unwrap_or(u32::MAX);
         self.context.set_translations_octword_size(count);
@@ -421,7 +421,7 @@ impl MkeyPatch {
     }
 
     /// Size of its BSFs.
-    #[inline]
+    #[inline(always)]
     pub fn bsfs(mut self, size: Octowords) -> Self {
         let count = u32::try_from(size.count()).unwrap_or(u32::MAX);
         self.context.set_bsf_octword_size(count);
@@ -430,7 +430,7 @@ impl MkeyPatch {
 
     /// Low byte of the key and queue pair in the context, without marking them: upstream fills in
     /// both with every UMR, so that the device could compare them.
-    #[inline]
+    #[inline(always)]
     pub fn unmarked_key(mut self, variant: u8, qpn: Option<Number>) -> Self {
         self.context.set_mkey_7_0(variant);
         // A `Number` fits 24 bits.

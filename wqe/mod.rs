@@ -27,7 +27,7 @@
 //! let mut queue = SendQueue::<Rc>::new(&mut memory, &config, Producer::default())?;
 //!
 //! let posted = queue
-//!     .start(Flags::SIGNALED)
+//!     .start(Flags::SIGNALED)?
 //!     .write(Remote { addr: 0x1000, rkey: 0x77 })
 //!     .data(Sge::new(0x2000, 0x66, 4096)?)
 //!     .finish()?;
@@ -45,7 +45,7 @@
 //! ```compile_fail,E0599
 //! # use mlx5_pure::wqe::*;
 //! fn send(queue: &mut SendQueue<'_, Ud>) {
-//!     let _ = queue.start(Flags::NONE).send();
+//!     let _ = queue.start(Flags::NONE).unwrap().send();
 //! }
 //! ```
 //!
@@ -54,14 +54,14 @@
 //! ```compile_fail,E0599
 //! # use mlx5_pure::wqe::*;
 //! fn nop(queue: &mut SendQueue<'_, Rc>) {
-//!     let _ = queue.start(Flags::NONE).nop().write(Remote::default());
+//!     let _ = queue.start(Flags::NONE).unwrap().nop().write(Remote::default());
 //! }
 //! ```
 //!
 //! ```compile_fail,E0599
 //! # use mlx5_pure::wqe::*;
 //! fn read(queue: &mut SendQueue<'_, Rc>) {
-//!     let _ = queue.start(Flags::NONE).read(Remote::default()).inline(&[1]);
+//!     let _ = queue.start(Flags::NONE).unwrap().read(Remote::default()).inline(&[1]);
 //! }
 //! ```
 //!
@@ -72,7 +72,7 @@
 //! ```compile_fail,E0277
 //! # use mlx5_pure::wqe::*;
 //! fn atomic(queue: &mut SendQueue<'_, Rc>, operands: &MaskedFetchAdd<2>) {
-//!     let wqe = queue.start(Flags::NONE);
+//!     let wqe = queue.start(Flags::NONE).unwrap();
 //!     let _ = wqe.masked_fetch_add(Remote::default(), operands, Local::default());
 //! }
 //! ```
@@ -82,7 +82,7 @@
 //! ```compile_fail,E0277
 //! # use mlx5_pure::wqe::*;
 //! fn read(queue: &mut SendQueue<'_, Uc>) {
-//!     let _ = queue.start(Flags::NONE).read(Remote::default());
+//!     let _ = queue.start(Flags::NONE).unwrap().read(Remote::default());
 //! }
 //! ```
 

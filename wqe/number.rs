@@ -9,7 +9,10 @@ use super::{
         Violation, //
     }, //
 };
-use crate::layouts::wqe::DataSeg;
+use crate::layouts::wqe::{
+    DataSeg,
+    RaddrSeg, //
+};
 
 /// Number of an object of the device (queue, domain, PSV, TIS ...): 24 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +59,15 @@ pub struct Remote {
     pub rkey: u32,
 }
 
+impl Remote {
+    #[inline(always)]
+    pub(super) fn segment(self) -> [u8; RaddrSeg::LEN] {
+        let mut segment = RaddrSeg::new();
+        segment.set_raddr(self.addr).set_rkey(self.rkey);
+        segment.into_bytes()
+    }
+}
+
 /// A range of this host's memory: an entry of a gather or scatter list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sge {
@@ -73,15 +85,10 @@ impl Sge {
     /// # Errors
     ///
     /// `len` is more than [`MAX_LEN`](Self::MAX_LEN).
-    #[inline]
+    #[inline(always)]
     pub fn new(addr: u64, lkey: u32, len: u32) -> Result<Self, Violation> {
         if len > Self::MAX_LEN {
-            return Err(Violation::of(
-                Segment::Data,
-                DataSeg::BYTE_COUNT,
-                u64::from(len),
-                Expected::AtMost(u64::from(Self::MAX_LEN)),
-            ));
+            return Err(too_long(len));
         }
         let place = Local { addr, lkey };
         Ok(Self { place, len })
@@ -109,10 +116,25 @@ impl Sge {
 
     #[inline(always)]
     pub(super) fn segment(self) -> [u8; DataSeg::LEN] {
+        const { assert!(DataSeg::INLINE.offset == 0 && DataSeg::BYTE_COUNT.offset == 1) }
         let mut segment = DataSeg::new();
-        // `new` and `of_size` keep the length within its bits.
-        let _ = segment.try_set_byte_count(self.len & Self::MAX_LEN);
         segment.set_lkey(self.place.lkey).set_addr(self.place.addr);
-        segment.into_bytes()
+        let mut bytes = segment.into_bytes();
+        // `new` and `of_size` keep the length within its bits: the highest is 0, as that of `inline`.
+        if let Some(word) = bytes.first_chunk_mut() {
+            *word = self.len.to_be_bytes();
+        }
+        bytes
     }
+}
+
+#[cold]
+#[inline(never)]
+fn too_long(len: u32) -> Violation {
+    Violation::of(
+        Segment::Data,
+        DataSeg::BYTE_COUNT,
+        u64::from(len),
+        Expected::AtMost(u64::from(Sge::MAX_LEN)),
+    )
 }

@@ -6,7 +6,10 @@
 use core::marker::PhantomData;
 
 use super::{
-    build::Wqe,
+    build::{
+        Span,
+        Wqe, //
+    },
     caps::Caps,
     ctrl::Flags,
     number::Number,
@@ -15,6 +18,7 @@ use super::{
         TransportKind, //
     },
     units::Units,
+    violation::Refusal,
     BLOCK,
     MAX_DS,
     UNIT, //
@@ -80,14 +84,35 @@ impl core::fmt::Display for BadRing {
 
 impl core::error::Error for BadRing {}
 
+/// What changes with each WQE.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    pub(super) producer: Producer,
+    /// Blocks that are free.
+    pub(super) free: usize,
+}
+
+impl State {
+    /// In a ring of so many blocks.
+    const fn new(producer: Producer, blocks: usize) -> Self {
+        let used = producer.pi.wrapping_sub(producer.ci);
+        Self {
+            producer,
+            free: blocks.saturating_sub(used as usize),
+        }
+    }
+}
+
 /// A send queue of transport `T`, for the time of writing to it.
 #[derive(Debug)]
 pub struct SendQueue<'m, T> {
     blocks: &'m mut [Block],
     config: &'m Config,
-    producer: Producer,
+    state: State,
     /// Most units of a WQE.
     max: usize,
+    /// The same, or 0 if WQEs are signed: what only needs a look at its length.
+    plain: usize,
     transport: PhantomData<T>,
 }
 
@@ -107,46 +132,56 @@ impl<'m, T: Transport> SendQueue<'m, T> {
         if !count.is_power_of_two() || count > 1 << 15 {
             return Err(BadRing { blocks: count });
         }
+        let max = max_units::<T>(&config.caps);
         Ok(Self {
             blocks,
             config,
-            producer,
-            max: max_units::<T>(&config.caps),
+            state: State::new(producer, count),
+            max,
+            plain: plain_units(config.signed, max),
             transport: PhantomData,
         })
     }
 
     /// Where driver and device are now.
     pub fn producer(&self) -> Producer {
-        self.producer
+        self.state.producer
     }
 
     /// The device is done with all blocks before `ci`: the index of the last completed WQE, and its
     /// blocks behind it.
     pub fn release(&mut self, ci: u16) {
-        self.producer.ci = ci;
+        let pi = self.state.producer.pi;
+        self.state = State::new(Producer { pi, ci }, self.blocks.len());
     }
 
     /// Blocks that are free.
     pub fn free(&self) -> usize {
-        let used = self.producer.pi.wrapping_sub(self.producer.ci);
-        self.blocks.len().saturating_sub(used.into())
+        self.state.free
     }
 
     /// Begins a WQE. Nothing of it counts before [`Wqe::finish`].
-    #[inline]
-    pub fn start(&mut self, flags: Flags) -> Wqe<'_, T, T::Start> {
-        let free = self.free();
-        let first = usize::from(self.producer.pi);
-        Wqe::new(
-            self.blocks,
+    ///
+    /// # Errors
+    ///
+    /// No block is free. Whether there are as many as the WQE needs, only its end shows.
+    #[inline(always)]
+    pub fn start(&mut self, flags: Flags) -> Result<Wqe<'_, T, T::Start>, Refusal> {
+        // The number of blocks is a power of two.
+        let first = usize::from(self.state.producer.pi) & self.blocks.len().wrapping_sub(1);
+        // The second cannot be; seen here, it is not asked again at each write.
+        if self.state.free == 0 || first >= self.blocks.len() {
+            return Err(Refusal::Full { needed: 1, free: 0 });
+        }
+        let span = Span::new(self.blocks, first);
+        Ok(Wqe::new(
+            span,
             self.config,
-            &mut self.producer,
-            first,
+            &mut self.state,
             self.max,
-            free,
+            self.plain,
             flags,
-        )
+        ))
     }
 
     /// The bytes of a WQE that is in the ring; `index` as in [`Posted`].
@@ -168,5 +203,17 @@ const fn max_units<T: Transport>(caps: &Caps) -> usize {
         units
     } else {
         MAX_DS
+    }
+}
+
+/// Most units of a WQE of which nothing but its length is to be looked at.
+///
+/// Not inlined, so that comparing with it stays one comparison.
+#[inline(never)]
+const fn plain_units(signed: bool, max: usize) -> usize {
+    if signed {
+        0
+    } else {
+        max
     }
 }

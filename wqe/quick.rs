@@ -18,10 +18,16 @@ use super::{
     transport::TransportKind,
     validate::Context,
     xlt::KLM_MAX,
+    Block,
+    BLOCK,
     UNIT, //
 };
 use crate::layouts::{
-    bits::WordField,
+    bits::{
+        get,
+        WordField, //
+    },
+    ifc,
     wqe::{
         CtrlSeg,
         DataSeg,
@@ -39,12 +45,12 @@ const fn reserved_in(segment: Segment, index: usize) -> u32 {
     (segment.reserved()[index / 4] >> (96 - 32 * (index % 4))) as u32
 }
 
-/// The reserved bits of the words of a segment.
-const fn all_reserved<const WORDS: usize>(segment: Segment) -> [u32; WORDS] {
-    let mut masks = [0; WORDS];
+/// The reserved bits of the words of a unit of a segment.
+const fn reserved_of(segment: Segment, unit: usize) -> [u32; UNIT / 4] {
+    let mut masks = [0; UNIT / 4];
     let mut index = 0;
-    while index < WORDS {
-        masks[index] = reserved_in(segment, index);
+    while index < masks.len() {
+        masks[index] = reserved_in(segment, masks.len() * unit + index);
         index += 1;
     }
     masks
@@ -55,12 +61,17 @@ const fn all_reserved<const WORDS: usize>(segment: Segment) -> [u32; WORDS] {
 pub(super) struct Queue<'a> {
     pub(super) transport: TransportKind,
     pub(super) caps: &'a Caps,
+    /// Most units of a WQE.
+    pub(super) max: usize,
     pub(super) qpn: Option<Number>,
     pub(super) index: Option<u16>,
     pub(super) signed: Option<bool>,
 }
 
 struct Look<'a> {
+    /// The first block; what is behind a shorter WQE counts for nothing, since its length is wrong then.
+    head: &'a Block,
+    /// The WQE.
     bytes: &'a [u8],
     caps: &'a Caps,
     transport: TransportKind,
@@ -72,10 +83,27 @@ impl Look<'_> {
     /// waits for memory where it would have to put two writes together.
     #[inline(always)]
     fn word(&self, index: usize) -> u32 {
-        self.bytes
-            .get(4 * index..)
+        u32::from_be_bytes(self.part(4 * index))
+    }
+
+    /// Half a unit, for fields of 64 bits.
+    #[inline(always)]
+    fn half(&self, index: usize) -> u64 {
+        u64::from_be_bytes(self.part(8 * index))
+    }
+
+    /// The bytes from `at` on; ones if they are not there.
+    #[inline(always)]
+    fn part<const N: usize>(&self, at: usize) -> [u8; N] {
+        let bytes = if at + N <= BLOCK {
+            self.head
+        } else {
+            self.bytes
+        };
+        bytes
+            .get(at..)
             .and_then(|from| from.first_chunk())
-            .map_or(u32::MAX, |word| u32::from_be_bytes(*word))
+            .map_or([0xff; N], |part| *part)
     }
 
     /// The value of a field of the segment that begins at unit `at`.
@@ -84,74 +112,68 @@ impl Look<'_> {
         field.get(self.word(4 * at + field.offset / 4))
     }
 
-    /// Half a unit, for fields of 64 bits.
+    /// No bit of the masks is set in the words of unit `at`.
     #[inline(always)]
-    fn half(&self, index: usize) -> u64 {
-        self.bytes
-            .get(8 * index..)
-            .and_then(|from| from.first_chunk())
-            .map_or(u64::MAX, |half| u64::from_be_bytes(*half))
-    }
-
-    /// A unit, where all of it was copied.
-    #[inline(always)]
-    fn unit(&self, index: usize) -> u128 {
-        self.bytes
-            .get(UNIT * index..)
-            .and_then(|from| from.first_chunk())
-            .map_or(u128::MAX, |unit| u128::from_be_bytes(*unit))
-    }
-
-    /// No bit of the masks is set in the words from unit `at` on.
-    #[inline(always)]
-    fn is_clear<const WORDS: usize>(&self, at: usize, masks: [u32; WORDS]) -> bool {
-        let mut strays = 0;
-        for (index, mask) in masks.into_iter().enumerate() {
-            // What is not there is all ones.
-            if mask != 0 {
-                strays |= self.word(4 * at + index) & mask;
+    fn is_clear(&self, at: usize, masks: [u32; UNIT / 4]) -> bool {
+        let [a, b, c, d] = masks;
+        // Words without any field were written as part of something longer, if not alone.
+        let pair = |index: usize, first: u32, second: u32| {
+            if first & second == u32::MAX {
+                return self.half(2 * at + index / 2) == 0;
             }
-        }
-        strays == 0
+            (first == 0 || self.word(4 * at + index) & first == 0)
+                && (second == 0 || self.word(4 * at + index + 1) & second == 0)
+        };
+        pair(0, a, b) && pair(2, c, d)
     }
 
     /// The unit after the address, which begins at unit 1.
     #[inline(always)]
     fn address(&self) -> Option<usize> {
-        let ext = self.field(1, const { UdAv::EXT.in_word() }) != 0;
-        let (legal, next) = match self.transport {
-            TransportKind::Rc | TransportKind::Uc => (true, 1),
-            TransportKind::Xrc => {
-                let masks = const { all_reserved::<4>(Segment::Xrc) };
-                (self.is_clear(1, masks), 2)
-            }
-            TransportKind::Ud => {
-                let masks = const { all_reserved::<12>(Segment::UdAv) };
-                (ext && self.is_clear(1, masks), 4)
-            }
-            TransportKind::Dci => {
-                let masks = const { all_reserved::<12>(Segment::DcAv) };
-                (ext && self.is_clear(1, masks), 4)
-            }
+        let next = match self.transport {
+            TransportKind::Rc | TransportKind::Uc => 1,
+            TransportKind::Xrc => 2,
+            TransportKind::Ud | TransportKind::Dci => 4,
             _ => return None,
         };
-        (legal && self.len >= next).then_some(next)
+        if self.len < next {
+            return None;
+        }
+        let legal = match self.transport {
+            TransportKind::Xrc => self.is_clear(1, const { reserved_of(Segment::Xrc, 0) }),
+            TransportKind::Ud => {
+                self.field(1, const { UdAv::EXT.in_word() }) != 0
+                    && self.is_clear(1, const { reserved_of(Segment::UdAv, 0) })
+                    && self.is_clear(2, const { reserved_of(Segment::UdAv, 1) })
+                    && self.is_clear(3, const { reserved_of(Segment::UdAv, 2) })
+            }
+            TransportKind::Dci => {
+                self.field(1, const { UdAv::EXT.in_word() }) != 0
+                    && self.is_clear(1, const { reserved_of(Segment::DcAv, 0) })
+                    && self.is_clear(2, const { reserved_of(Segment::DcAv, 1) })
+                    && self.is_clear(3, const { reserved_of(Segment::DcAv, 2) })
+            }
+            _ => true,
+        };
+        legal.then_some(next)
     }
 
     /// From unit `at` to the end there are data, by address or, if `inline`, in the WQE.
     #[inline(always)]
     fn list(&self, mut at: usize, inline: bool) -> bool {
         while at < self.len {
-            let head = self.word(4 * at);
-            if const { DataSeg::INLINE.in_word() }.get(head) == 0 {
-                if head == 0 {
-                    return false;
-                }
+            let head = match self.bytes.get(UNIT * at..).and_then(|b| b.first_chunk()) {
+                Some(head) => u32::from_be_bytes(*head),
+                None => return false,
+            };
+            const { assert!(DataSeg::INLINE.offset == 0) }
+            // The bit of inline data is the sign.
+            if head as i32 > 0 {
                 at += 1;
                 continue;
             }
             let count = const { InlineSeg::BYTE_COUNT.in_word() }.get(head);
-            if !inline || head & const { reserved_in(Segment::Inline, 0) } != 0 {
+            if !inline || head == 0 || head & const { reserved_in(Segment::Inline, 0) } != 0 {
                 return false;
             }
             at += (InlineSeg::LEN + count as usize).div_ceil(UNIT);
@@ -188,43 +210,61 @@ impl Look<'_> {
     #[inline(always)]
     fn umr(&self) -> bool {
         let entries = self.field(1, const { UmrCtrlSeg::XLT_OCTOWORDS.in_word() }) as usize;
+        /// Of the first word, what has one value here.
+        const FIXED: u32 = reserved_in(Segment::UmrCtrl, 0)
+            | UmrCtrlSeg::INLINE.in_word().mask
+            | UmrCtrlSeg::TRANSLATION_OFFSET_EN.in_word().mask;
         const { assert!(UmrCtrlSeg::MKEY_MASK.offset == 64 && UmrCtrlSeg::MKEY_MASK.width == 64) }
         let mkey_mask = MkeyMask::from_bits(self.half(3));
         let caps = self.caps;
         let plain = self.len == 8 + entries
             && entries % 4 == 0
-            && self.unit(1) & const { Segment::UmrCtrl.reserved()[0] }
-                | self.unit(2) & const { Segment::UmrCtrl.reserved()[1] }
-                | self.unit(3) & const { Segment::UmrCtrl.reserved()[2] }
-                == 0
-            && self.field(1, const { UmrCtrlSeg::INLINE.in_word() }) == 1
+            && self.is_clear(2, const { reserved_of(Segment::UmrCtrl, 1) })
+            && self.is_clear(3, const { reserved_of(Segment::UmrCtrl, 2) })
+            && self.word(4) & FIXED == const { UmrCtrlSeg::INLINE.in_word() }.mask
             && self.field(1, const { UmrCtrlSeg::CHECK_FREE.in_word() }) <= 2
-            && self.field(1, const { UmrCtrlSeg::TRANSLATION_OFFSET_EN.in_word() }) == 0
             && self.field(1, const { UmrCtrlSeg::BSF_OCTOWORDS.in_word() }) == 0
             && self.field(1, const { UmrCtrlSeg::XLT_OFFSET_47_16.in_word() }) == 0
             && mkey_mask.unknown() == 0
             && mkey_mask.is_possible(caps);
-        plain
-            && self.unit(4) & const { Segment::Mkc.reserved()[0] }
-                | self.unit(5) & const { Segment::Mkc.reserved()[1] }
-                | self.unit(6) & const { Segment::Mkc.reserved()[2] }
-                | self.unit(7) & const { Segment::Mkc.reserved()[3] }
-                == 0
-            && self.field(4, const { Mkc::LOG_PAGE_SIZE.in_word() }) <= 31
-            && self.field(4, const { Mkc::TRANSLATIONS_OCTWORD_SIZE.in_word() }) % 4 == 0
-            && (entries == 0
-                || self.field(4, const { Mkc::ACCESS_MODE_1_0.in_word() }) & 1 == 0
+        if !plain {
+            return false;
+        }
+        // Context and entries are whole blocks, as the length says.
+        let Some((context, entries)) = self.bytes.get(BLOCK..).and_then(|b| b.split_first_chunk())
+        else {
+            return false;
+        };
+        let context = Look {
+            head: context,
+            ..*self
+        };
+        context.is_clear(0, const { reserved_of(Segment::Mkc, 0) })
+            && context.is_clear(1, const { reserved_of(Segment::Mkc, 1) })
+            && context.is_clear(2, const { reserved_of(Segment::Mkc, 2) })
+            && context.is_clear(3, const { reserved_of(Segment::Mkc, 3) })
+            && context.field(0, const { Mkc::LOG_PAGE_SIZE.in_word() }) <= 31
+            && context.field(0, const { Mkc::TRANSLATIONS_OCTWORD_SIZE.in_word() }) % 4 == 0
+            && (entries.is_empty()
+                || context.field(0, const { Mkc::ACCESS_MODE_1_0.in_word() }) & 1 == 0
                     && !caps.umr_indirect_mkey_disabled)
-            && self.bytes.chunks_exact(UNIT).skip(8).all(|entry| {
-                let [a, b, c, d, e, f, g, h, ..] = *entry else {
-                    return false;
-                };
-                let op = u32::from_be_bytes([e, f, g, h]);
-                // A key of this number would make the list look like a stride block.
-                u32::from_be_bytes([a, b, c, d]) <= KLM_MAX
-                    && op != crate::layouts::ifc::MLX5_STRIDE_BLOCK_OP
-            })
+            && entries.chunks_exact(BLOCK).all(is_clean_list)
     }
+}
+
+/// Four KLMs.
+#[inline(always)]
+fn is_clean_list(block: &[u8]) -> bool {
+    let Some(block) = block.first_chunk::<BLOCK>() else {
+        return false;
+    };
+    let word = |index: usize| get(block, 32 * index, 32).unwrap_or(u64::MAX) as u32;
+    // The longest of all is left to the validator. A key of that number would make the list look like a
+    // stride block.
+    let is_clean = |entry: usize| {
+        word(4 * entry) < KLM_MAX && word(4 * entry + 1) != ifc::MLX5_STRIDE_BLOCK_OP
+    };
+    is_clean(0) && is_clean(1) && is_clean(2) && is_clean(3)
 }
 
 /// Whether nothing is wrong with a WQE that does not wrap, as far as that is quickly seen.
@@ -232,39 +272,66 @@ pub(super) fn is_clean(bytes: &[u8], context: &Context<'_>) -> bool {
     let Some(transport) = context.transport else {
         return false;
     };
-    let queue = Queue {
-        transport,
-        caps: &context.caps,
-        qpn: context.qpn,
-        index: context.index,
-        signed: context.signed,
-    };
-    match CtrlSeg::of(bytes) {
-        Some(ctrl) => is_clean_of(WqeOpcode(ctrl.opcode()), bytes, &queue),
-        None => false,
-    }
-}
-
-/// The same for a WQE that should have this opcode; where it is known, the other ones are not compiled.
-#[inline(always)]
-pub(super) fn is_clean_of(opcode: WqeOpcode, bytes: &[u8], queue: &Queue<'_>) -> bool {
-    let Queue {
-        transport, caps, ..
-    } = *queue;
-    let look = Look {
-        bytes,
-        caps,
-        transport,
-        len: bytes.len() / UNIT,
-    };
+    let caps = &context.caps;
     let max = match transport {
         TransportKind::Dci => caps.max_wqe_bytes_dc,
         _ => caps.max_wqe_bytes,
     };
-    let get = |field| look.field(0, field);
+    let queue = Queue {
+        transport,
+        caps,
+        max: usize::from(max) / UNIT,
+        qpn: context.qpn,
+        index: context.index,
+        signed: context.signed,
+    };
+    let mut copy = [0; BLOCK];
+    let head = match bytes.first_chunk() {
+        Some(head) => head,
+        None => {
+            for (to, from) in copy.iter_mut().zip(bytes) {
+                *to = *from;
+            }
+            &copy
+        }
+    };
+    let ctrl = words_of(head);
+    let opcode = const { CtrlSeg::OPCODE.in_word() }.get(ctrl[0]) as u8;
+    let units = bytes.len() / UNIT;
+    bytes.len() % UNIT == 0 && is_clean_of(WqeOpcode(opcode), ctrl, head, bytes, units, &queue)
+}
+
+/// The first unit of a block.
+#[inline(always)]
+pub(super) fn words_of(head: &Block) -> [u32; 4] {
+    core::array::from_fn(|index| get(head, 32 * index, 32).unwrap_or(u64::MAX) as u32)
+}
+
+/// The same for a WQE of `units` units that should have this opcode and has this control segment; where
+/// they are known, others are not compiled. `head` is its first block, `bytes` all of it.
+#[inline(always)]
+pub(super) fn is_clean_of(
+    opcode: WqeOpcode,
+    ctrl: [u32; 4],
+    head: &Block,
+    bytes: &[u8],
+    units: usize,
+    queue: &Queue<'_>,
+) -> bool {
+    let Queue {
+        transport, caps, ..
+    } = *queue;
+    let look = Look {
+        head,
+        bytes,
+        caps,
+        transport,
+        len: units,
+    };
+    let get = |field: WordField| field.get(ctrl[field.offset / 4]);
     let opmod = get(const { CtrlSeg::OPMOD.in_word() }) as u8;
     let id = get(const { CtrlSeg::GENERAL_ID.in_word() }) != 0;
-    let flags = look.word(2);
+    let flags = ctrl[2];
     const {
         // The one word with reserved bits beside the length is that of the flags.
         assert!(reserved_in(Segment::Ctrl, 0) == 0 && reserved_in(Segment::Ctrl, 3) == 0);
@@ -279,11 +346,10 @@ pub(super) fn is_clean_of(opcode: WqeOpcode, bytes: &[u8], queue: &Queue<'_>) ->
             _ => 0,
         };
     let plain = look.len != 0
-        && bytes.len() == look.len * UNIT
-        && bytes.len() <= usize::from(max)
+        && look.len <= queue.max
         && queue.signed != Some(true)
         && get(const { CtrlSeg::OPCODE.in_word() }) == u32::from(opcode.0)
-        && look.word(1) & const { reserved_in(Segment::Ctrl, 1) } == 0
+        && ctrl[1] & const { reserved_in(Segment::Ctrl, 1) } == 0
         && get(const { CtrlSeg::DS.in_word() }) as usize == look.len
         && flags & unused == 0
         && const { CtrlSeg::FM.in_word() }.get(flags) <= 4
@@ -343,7 +409,7 @@ pub(super) fn is_clean_of(opcode: WqeOpcode, bytes: &[u8], queue: &Queue<'_>) ->
         },
         WqeOpcode::ATOMIC_MASKED_FA => match (at(transport.reads()), masked_size(opmod)) {
             (Some(at), Some(4)) => {
-                !id && look.is_clear(at + 1, const { all_reserved::<4>(Segment::MaskedFa4) })
+                !id && look.is_clear(at + 1, const { reserved_of(Segment::MaskedFa4, 0) })
                     && look.atomic(at, AtomicOps::EXTENDED_FETCH_ADD, 4, 1)
             }
             (Some(at), Some(size)) => {

@@ -13,9 +13,11 @@ use super::{
         Violation, //
     },
     xlt::{
+        Klm,
         Octowords,
         Translations, //
-    }, //
+    },
+    MAX_DS, //
 };
 use crate::layouts::wqe::UmrCtrlSeg;
 
@@ -66,9 +68,36 @@ pub enum Place<'a> {
 /// Octowords of a BSF.
 const BSF: Octowords = Octowords::holding(64);
 
+impl<'a> Umr<'a> {
+    /// The control segment and the KLMs, if it is the plain kind that every device takes which takes
+    /// KLMs: they replace all, or there are none, and no field needs a capability.
+    #[inline(always)]
+    pub(super) fn plain(&self, caps: &Caps) -> Option<([u8; UmrCtrlSeg::LEN], &'a [Klm])> {
+        let klms = match self.translations {
+            Translations::None => &[][..],
+            Translations::Klms(klms) if !caps.umr_indirect_mkey_disabled => klms,
+            _ => return None,
+        };
+        // What has room in a WQE.
+        if klms.len() > MAX_DS
+            || self.patch.mask.conditional() != 0
+            || !matches!(self.place, Place::Whole)
+        {
+            return None;
+        }
+        let mut ctrl = UmrCtrlSeg::new();
+        ctrl.set_inline(true)
+            .set_check_qpn(self.check_qpn)
+            .set_xlt_octowords(klms.len().next_multiple_of(4) as u16)
+            .set_mkey_mask(self.patch.mask.bits());
+        // 2 bits hold the enum.
+        let _ = ctrl.try_set_check_free(self.check as u8);
+        Some((ctrl.into_bytes(), klms))
+    }
+}
+
 impl Umr<'_> {
     /// Checks the whole and makes the control segment.
-    #[inline]
     pub(super) fn ctrl(&self, caps: &Caps) -> Result<[u8; UmrCtrlSeg::LEN], Violation> {
         self.patch.mask.check(caps)?;
         let indirect = matches!(

@@ -58,6 +58,8 @@ pub struct Violation {
 
 impl Violation {
     /// `field`, which is in a segment that begins at byte `start`, has a wrong value.
+    #[cold]
+    #[inline(never)]
     pub(super) fn at(
         segment: Segment,
         start: usize,
@@ -75,11 +77,13 @@ impl Violation {
     }
 
     /// The same for a value that has no place yet.
+    #[cold]
     pub(super) fn of(segment: Segment, field: Field, value: u64, expected: Expected) -> Self {
         Self::at(segment, 0, field, value, expected)
     }
 
     /// The value does not fit the field.
+    #[cold]
     pub(super) fn overflow(segment: Segment, overflow: Overflow) -> Self {
         let field = overflow.field;
         Self::of(

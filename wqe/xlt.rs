@@ -123,7 +123,7 @@ impl Klm {
     }
 
     /// The entry as the device sees it; also for lists that a UMR points to.
-    #[inline]
+    #[inline(always)]
     pub fn entry(&self) -> [u8; KlmSeg::LEN] {
         let mut segment = KlmSeg::new();
         segment

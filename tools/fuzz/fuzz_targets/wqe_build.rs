@@ -61,7 +61,7 @@ fn gather(input: &mut Input<'_>, wqe: Wqe<'_, Rc, build::Gather>) -> Result<Post
 }
 
 fn one(input: &mut Input<'_>, queue: &mut SendQueue<'_, Rc>) -> Result<Posted, Refusal> {
-    let wqe = queue.start(Flags::SIGNALED);
+    let wqe = queue.start(Flags::SIGNALED)?;
     match input.byte() % 9 {
         0 => wqe.nop().finish_checked(),
         1 => gather(input, wqe.send()),

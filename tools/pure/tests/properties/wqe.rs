@@ -471,7 +471,7 @@ fn start<T: Transport>(
         ci: index,
     };
     let mut queue = SendQueue::<T>::new(&mut memory, &config, at).unwrap();
-    let done = build(queue.start(flags));
+    let done = build(queue.start(flags).unwrap());
     let mut built = Built {
         bytes: Vec::new(),
         transport: T::KIND,

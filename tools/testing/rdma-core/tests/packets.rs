@@ -225,7 +225,7 @@ proptest! {
                     checksums: packet.checksums(),
                     ..Eth::default()
                 };
-                let wqe = queue.start(flags).send(&eth).unwrap();
+                let wqe = queue.start(flags).unwrap().send(&eth).unwrap();
                 let _ = packet.rest(wqe, skip);
             })?;
         }
@@ -262,7 +262,7 @@ proptest! {
                     swp: None,
                     metadata: 0,
                 };
-                let wqe = queue.start(flags).lso(&lso).unwrap();
+                let wqe = queue.start(flags).unwrap().lso(&lso).unwrap();
                 let _ = packet.rest(wqe, 0);
             })?;
         }
@@ -293,7 +293,7 @@ proptest! {
                         checksums: packet.checksums(),
                         ..Eth::default()
                     };
-                    let wqe = queue.start(flags).to(&handle, Datagram { qpn: peer, qkey });
+                    let wqe = queue.start(flags).unwrap().to(&handle, Datagram { qpn: peer, qkey });
                     let _ = packet.rest(wqe.send(&eth).unwrap(), skip);
                 },
             )?;
@@ -351,7 +351,7 @@ proptest! {
                 ..Umr::default()
             };
             // One completion for all: that of the last.
-            let wqe = queue.start(Flags::NONE).umr(&umr).unwrap();
+            let wqe = queue.start(Flags::NONE).unwrap().umr(&umr).unwrap();
             let _ = wqe.finish_checked().unwrap();
             let domains: Vec<_> = [mem, wire].into_iter().flatten().collect();
             for (index, dif) in domains.iter().enumerate() {
@@ -363,7 +363,7 @@ proptest! {
                     app_tag: dif.app_tag,
                     ref_tag: dif.ref_tag,
                 };
-                let wqe = queue.start(flags.fenced(Fence::Small)).set_psv(&set).unwrap();
+                let wqe = queue.start(flags.fenced(Fence::Small)).unwrap().set_psv(&set).unwrap();
                 let _ = wqe.finish_checked().unwrap();
             }
         })?;

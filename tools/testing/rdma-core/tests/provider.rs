@@ -674,7 +674,7 @@ fn run<T: Transport>(
         if T::KIND == TransportKind::Dci {
             flags.dci_stream = call.peer.stream;
         }
-        let posted = ours(queue.start(flags), call);
+        let posted = ours(queue.start(flags).unwrap(), call);
         let wqe = bytes(queue.wqe(posted.index).unwrap());
         producer = queue.producer();
         producer.ci = producer.pi;

@@ -275,7 +275,7 @@ pub fn post<T: Transport>(
         ci: at.pi,
     };
     let mut queue = SendQueue::<T>::new(&mut memory, &config, producer).unwrap();
-    let posted = build(queue.start(flags));
+    let posted = build(queue.start(flags).unwrap());
     let units = queue.wqe(posted.index).unwrap();
     (bytes(units), posted)
 }
