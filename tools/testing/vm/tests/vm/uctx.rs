@@ -241,7 +241,11 @@ fn ends_with_the_device(lab: &Lab) -> Result<()> {
         // The watchdog lets the device go sooner or later, and with it the file.
         let path = format!("/sys/kernel/debug/{DRIVER}/{}", vm.bdf(id));
         match visit(vm, id) {
-            Ok(answer) => ensure!(answer.contains("the command interface is down"), "{answer}"),
+            Ok(answer) => ensure!(
+                answer.contains("the command interface is down")
+                    || answer.contains("does not answer"),
+                "{answer}"
+            ),
             Err(error) => ensure!(
                 !vm.agent().list(&path)?.contains(&"user_context".to_owned()),
                 "{error:#}"
