@@ -19,8 +19,21 @@ const LOST: u32 = 1;
 const GAPS: u32 = 2;
 const FIRST_EVENT: u32 = 0x100;
 
-/// The process of the kernel's buffer; devices come behind.
-const KERNEL: usize = 0;
+/// Numbers of threads, of a process each.
+const THREADS: u32 = 1000;
+
+/// The process of the kernel's buffer; devices come behind. Viewers keep process 0 to themselves.
+const KERNEL: usize = 1;
+
+/// Process of a device.
+fn process(device: usize) -> usize {
+    KERNEL + 1 + device
+}
+
+/// Number of a thread: no two processes have the same.
+fn thread(pid: usize, tid: u32) -> usize {
+    pid * THREADS as usize + tid as usize
+}
 
 #[derive(Debug)]
 struct Item {
@@ -90,18 +103,19 @@ impl<W: Write> Chrome<W> {
 
     fn meta(&mut self, pid: usize, tid: u32, what: &str, args: &str) -> io::Result<()> {
         self.object(&format!(
-            "\"ph\":\"M\",\"pid\":{pid},\"tid\":{tid},\"name\":\"{what}\",\"args\":{{{args}}}"
+            "\"ph\":\"M\",\"pid\":{pid},\"tid\":{},\"name\":\"{what}\",\"args\":{{{args}}}",
+            thread(pid, tid)
         ))
     }
 
     /// Names a process and a thread of it when they are first used.
-    fn name(&mut self, pid: usize, process: &str, tid: u32, thread: &str) -> io::Result<()> {
+    fn name(&mut self, pid: usize, name: &str, tid: u32, track: &str) -> io::Result<()> {
         if self.processes.insert(pid) {
             self.meta(
                 pid,
                 0,
                 "process_name",
-                &format!("\"name\":{}", quoted(process)),
+                &format!("\"name\":{}", quoted(name)),
             )?;
             self.meta(
                 pid,
@@ -115,7 +129,7 @@ impl<W: Write> Chrome<W> {
                 pid,
                 tid,
                 "thread_name",
-                &format!("\"name\":{}", quoted(thread)),
+                &format!("\"name\":{}", quoted(track)),
             )?;
             self.meta(
                 pid,
@@ -147,14 +161,15 @@ impl<W: Write> Chrome<W> {
             // Its span says it all.
             return Ok(());
         };
-        let (pid, tid) = (entry.device + 1, FIRST_EVENT + u32::from(event));
-        let thread = track(event, self.strings);
-        self.name(pid, record.device, tid, &thread)?;
+        let (pid, tid) = (process(entry.device), FIRST_EVENT + u32::from(event));
+        let name = track(event, self.strings);
+        self.name(pid, record.device, tid, &name)?;
         let doubtful = if entry.place.doubtful {
             ",\"placed\":\"by order, as its time does not fit\""
         } else {
             ""
         };
+        let tid = thread(pid, tid);
         let rest = format!(
             "\"ph\":\"i\",\"s\":\"t\",\"pid\":{pid},\"tid\":{tid},\"cat\":\"{}\",\"name\":{},\
              \"args\":{{\"time\":\"{:#x}\",\"lost\":{lost},\"event\":\"{event:#x}\"{doubtful}}}",
@@ -179,8 +194,8 @@ impl<W: Write> Chrome<W> {
         else {
             return Ok(());
         };
-        let pid = device + 1;
-        let (tid, thread, label, args) = match loss {
+        let pid = process(device);
+        let (tid, track, label, args) = match loss {
             Loss::Device => (LOST, "lost by the device", "lost".to_owned(), String::new()),
             Loss::Gap { blocks, torn } => (
                 GAPS,
@@ -189,7 +204,8 @@ impl<W: Write> Chrome<W> {
                 format!("\"blocks\":{blocks},\"torn\":{torn}"),
             ),
         };
-        self.name(pid, name, tid, thread)?;
+        self.name(pid, name, tid, track)?;
+        let tid = thread(pid, tid);
         let kind = match loss {
             Loss::Device => "lost",
             Loss::Gap { .. } => Kind::Gap.name(),
@@ -206,11 +222,11 @@ impl<W: Write> Chrome<W> {
 
     /// Adds an overrun of the kernel's buffer, after the last trace.
     pub fn overrun(&mut self, cpu: Option<u32>, events: Option<u64>) -> io::Result<()> {
-        let (tid, thread) = match cpu {
-            Some(cpu) => (cpu.saturating_add(1), format!("CPU {cpu}")),
+        let (tid, name) = match cpu {
+            Some(cpu) => (cpu.min(THREADS - 2) + 1, format!("CPU {cpu}")),
             None => (0, "all CPUs".to_owned()),
         };
-        self.name(KERNEL, "the kernel's trace buffer", tid, &thread)?;
+        self.name(KERNEL, "the kernel's trace buffer", tid, &name)?;
         let (label, args) = match events {
             Some(events) => (
                 format!("overrun: {events} events lost"),
@@ -218,6 +234,7 @@ impl<W: Write> Chrome<W> {
             ),
             None => ("overrun: events lost".to_owned(), String::new()),
         };
+        let tid = thread(KERNEL, tid);
         let at = self.timeline.latest();
         self.item(Item {
             at,

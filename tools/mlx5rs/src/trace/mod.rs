@@ -75,9 +75,6 @@ pub struct Args {
     #[arg(long, requires = "follow", value_name = "KIB", value_parser = positive)]
     buffer: Option<u32>,
 
-    #[command(flatten)]
-    filter: Filter,
-
     /// Write one JSON object for each trace, one a line.
     #[arg(long)]
     json: bool,
@@ -109,6 +106,9 @@ pub struct Args {
     /// Event ids of string traces: first_string_trace and num_string_trace of MTRC_CAP, such as 2+14.
     #[arg(long, value_name = "FIRST+COUNT", value_parser = Strings::parse)]
     strings: Option<Strings>,
+
+    #[command(flatten)]
+    filter: Filter,
 }
 
 const EXAMPLES: &str = "\
@@ -414,6 +414,11 @@ impl<'a, W: Write> Run<'a, W> {
                 svg.end(names, out)?;
                 out.flush()
             })?;
+        }
+        if self.args.khz.is_none() && (self.chrome.is_some() || self.svg.is_some()) {
+            note(format_args!(
+                "note: the device's clock is not known (--khz): a tick is drawn as a nanosecond"
+            ));
         }
         let out = &mut self.out;
         if self.args.summary && self.args.json {
