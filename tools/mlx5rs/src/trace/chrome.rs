@@ -9,6 +9,7 @@ use std::io::{self, Write};
 
 use super::filter::Strings;
 use super::line::{Body, Kind};
+use super::summary::counted;
 use super::timeline::{Entry, Loss, Shape, Timeline, DEFAULT_KHZ};
 
 /// Records that are held back to find the first time: no time in the file is negative.
@@ -200,7 +201,7 @@ impl<W: Write> Chrome<W> {
             Loss::Gap { blocks, torn } => (
                 GAPS,
                 "not read by the driver",
-                format!("gap: {blocks} blocks, {torn} torn"),
+                format!("gap: {}, {torn} torn", counted(blocks, "block")),
                 format!("\"blocks\":{blocks},\"torn\":{torn}"),
             ),
         };

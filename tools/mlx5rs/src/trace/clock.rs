@@ -112,13 +112,7 @@ mod tests {
 
     #[test]
     fn one_time_far_off_moves_nothing() {
-        for start in [
-            1 << 40,
-            (1 << 52) - 3,
-            1 << 52,
-            (1 << 52) + 3,
-            Timestamp53::MAX - 20,
-        ] {
+        for start in [1 << 40, (1 << 52) - 3, 1 << 52, (1 << 52) + 3, 3 << 51] {
             let places = places(&[start, 0x11, start + 4, 0x7f, 0x7f, start + 5]);
             let doubtful: Vec<bool> = places.iter().map(|place| place.doubtful).collect();
             let want = [false, true, false, true, true, false];

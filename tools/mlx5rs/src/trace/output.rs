@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::line::{Body, Kind};
+use super::summary::counted;
 use super::timeline::{picoseconds, Entry};
 
 /// What a tick is, if anybody has said so.
@@ -101,7 +102,8 @@ impl Text {
                 writeln!(out, "{}", line.trim_end())
             }
             Body::Gap { blocks, torn } => {
-                writeln!(out, "---- GAP  {blocks} blocks skipped, {torn} torn")
+                let blocks = counted(blocks, "block");
+                writeln!(out, "---- GAP  {blocks} skipped, {torn} torn")
             }
         }
     }

@@ -81,7 +81,8 @@ struct EventTotals {
     lost: u64,
 }
 
-fn counted(count: u64, one: &str) -> String {
+/// A number of things.
+pub fn counted(count: u64, one: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {one}{plural}")
 }

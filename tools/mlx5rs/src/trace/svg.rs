@@ -12,6 +12,7 @@ use super::chrome::track;
 use super::filter::Strings;
 use super::line::{Body, Kind};
 use super::output::printable;
+use super::summary::counted;
 use super::timeline::{Entry, Loss, Shape, Timeline};
 
 /// The most marks and spans; what comes later is not drawn, and the picture says so.
@@ -24,7 +25,7 @@ const MAX_TEXT: usize = 100;
 const WIDTH: i128 = 1200;
 const LEFT: i128 = 230;
 const RIGHT: i128 = 20;
-const TOP: i128 = 44;
+const TOP: i128 = 56;
 const ROW: i128 = 20;
 const PLOT: i128 = WIDTH - LEFT - RIGHT;
 
@@ -69,14 +70,26 @@ pub struct Svg {
 
 const LOST_COLOR: &str = "#d62728";
 const GAP_COLOR: &str = "#ff9f1c";
+const TEXT_COLOR: &str = "#1f77b4";
+const RAW_COLOR: &str = "#7f7f7f";
+const BAD_COLOR: &str = "#9467bd";
+
+/// What colours mean, and where that is said.
+const LEGEND: [(i128, &str, &str); 5] = [
+    (LEFT, TEXT_COLOR, "message"),
+    (LEFT + 100, LOST_COLOR, "lost before it"),
+    (LEFT + 230, BAD_COLOR, "bad format or incomplete"),
+    (LEFT + 430, RAW_COLOR, "single event"),
+    (LEFT + 550, GAP_COLOR, "not read by the driver"),
+];
 
 /// Colour of a trace.
 fn color(body: &Body<'_>) -> &'static str {
     match (body, body.kind()) {
         (Body::Trace { lost: true, .. }, _) => LOST_COLOR,
-        (_, Kind::Text) => "#1f77b4",
-        (_, Kind::Raw) => "#7f7f7f",
-        (_, Kind::BadFormat | Kind::Incomplete) => "#9467bd",
+        (_, Kind::Text) => TEXT_COLOR,
+        (_, Kind::Raw) => RAW_COLOR,
+        (_, Kind::BadFormat | Kind::Incomplete) => BAD_COLOR,
         (_, Kind::Gap) => GAP_COLOR,
     }
 }
@@ -250,9 +263,10 @@ impl Svg {
             let (x, end) = (scale.x(span.from), scale.x(span.to));
             let (color, title) = match span.loss {
                 Loss::Device => (LOST_COLOR, "lost".to_owned()),
-                Loss::Gap { blocks, torn } => {
-                    (GAP_COLOR, format!("gap: {blocks} blocks, {torn} torn"))
-                }
+                Loss::Gap { blocks, torn } => (
+                    GAP_COLOR,
+                    format!("gap: {}, {torn} torn", counted(blocks, "block")),
+                ),
             };
             writeln!(
                 svg,
@@ -271,8 +285,9 @@ impl Svg {
         let lost = lost.count();
         let gaps = self.spans.len() - lost;
         let mut text = format!(
-            "mlx5 firmware traces: {} traces, {lost} after a loss, {gaps} gaps",
-            self.marks.len()
+            "mlx5 firmware traces: {}, {lost} after a loss, {}",
+            counted(self.marks.len() as u64, "trace"),
+            counted(gaps as u64, "gap")
         );
         if self.overruns != 0 {
             write!(text, ", {} overruns of the kernel's buffer", self.overruns)?;
@@ -286,7 +301,16 @@ impl Svg {
         writeln!(
             svg,
             "<text x=\"8\" y=\"20\" font-size=\"15\" font-weight=\"bold\">{text}</text>"
-        )
+        )?;
+        for (x, color, meaning) in LEGEND {
+            writeln!(
+                svg,
+                "<rect x=\"{x}\" y=\"31\" width=\"10\" height=\"10\" fill=\"{color}\"/>\n\
+                 <text x=\"{}\" y=\"40\" fill=\"#333333\">{meaning}</text>",
+                x + 15
+            )?;
+        }
+        Ok(())
     }
 
     fn axis(&self, svg: &mut String, scale: &Scale, bottom: i128) -> std::fmt::Result {
