@@ -260,7 +260,7 @@ fn filters() {
         (
             vec!["--match=^#[0-9]*[05] "],
             Box::new(|t| {
-                let number = t.text.split(' ').next().unwrap();
+                let number = t.text.split_once(' ').map_or("", |(number, _)| number);
                 number.starts_with('#') && number.ends_with(['0', '5'])
             }),
         ),

@@ -383,7 +383,7 @@ impl<'a, W: Write> Run<'a, W> {
 
     /// Before it waits for more: who looks on sees all there is.
     fn flush(&mut self) -> Result<(), Error> {
-        self.out.flush()?;
+        // First what is kept, then what is said.
         if let Some(save) = &mut self.save {
             save.run(Write::flush)?;
         }
@@ -393,6 +393,7 @@ impl<'a, W: Write> Run<'a, W> {
                 error,
             })?;
         }
+        self.out.flush()?;
         Ok(())
     }
 
@@ -505,10 +506,7 @@ fn follow(args: &Args, signals: &Signals, out: impl Write) -> Result<Outcome, Er
     let name = "trace_pipe";
     let mut run = Run::new(args, name, Path::new(""), out)?;
     let instance = Instance::create(&args.tracefs, signals)?;
-    if let Some(kib) = args.buffer {
-        instance.resize(kib)?;
-    }
-    if instance.enable(args.wait)? {
+    if instance.enable(args.wait, args.buffer)? {
         let pipe = instance.pipe();
         let mut source = Source::open(&pipe, signals).map_err(|error| Error::Read {
             name: pipe.display().to_string(),

@@ -71,9 +71,9 @@ impl<'a> Instance<'a> {
         ))
     }
 
-    /// Switches the events on. With `wait`, waits for a driver that has them; whether it is there now,
-    /// or a signal came.
-    pub fn enable(&self, wait: bool) -> Result<bool, Error> {
+    /// Switches the events on, with buffers of so many KiB for each CPU. With `wait`, waits for a driver
+    /// that has them; whether it is there now, or a signal came.
+    pub fn enable(&self, wait: bool, kib: Option<u32>) -> Result<bool, Error> {
         let [traces, gaps] = EVENTS.map(|event| self.path.join(event).join("enable"));
         while !traces.exists() {
             if !wait {
@@ -87,6 +87,9 @@ impl<'a> Instance<'a> {
                 return Ok(false);
             }
         }
+        if let Some(kib) = kib {
+            self.set(&self.path.join("buffer_size_kb"), &kib.to_string())?;
+        }
         self.set(&traces, "1")?;
         if gaps.exists() {
             self.set(&gaps, "1")?;
@@ -97,11 +100,6 @@ impl<'a> Instance<'a> {
             self.set(&percent, "0")?;
         }
         Ok(true)
-    }
-
-    /// Size of each CPU's buffer, in KiB.
-    pub fn resize(&self, kib: u32) -> Result<(), Error> {
-        self.set(&self.path.join("buffer_size_kb"), &kib.to_string())
     }
 
     fn set(&self, path: &Path, value: &str) -> Result<(), Error> {
