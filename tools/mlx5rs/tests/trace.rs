@@ -293,7 +293,7 @@ fn summary_counts() {
         assert_eq!(device["traces"], own().count());
         assert_eq!(device["lost"], own().filter(|t| t.lost).count());
         assert_eq!(hex(&device["first"]), own().next().unwrap().time);
-        assert_eq!(hex(&device["last"]), own().last().unwrap().time);
+        assert_eq!(hex(&device["last"]), own().next_back().unwrap().time);
         for (event, counts) in device["events"].as_object().unwrap() {
             let event = hex(&Value::from(event.as_str())) as u8;
             let of_event = own().filter(|t| t.event == event);

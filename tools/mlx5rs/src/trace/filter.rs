@@ -92,7 +92,7 @@ pub enum Class {
     next_help_heading = "Filters (a trace must pass each kind; within a kind, one is enough)"
 )]
 pub struct Filter {
-    /// Only this device: <domain>:<bus>:<device>.<function>; may be given several times.
+    /// Only this device (DOMAIN:BUS:DEVICE.FUNCTION); may be given several times.
     #[arg(long, value_parser = device, value_name = "DEVICE")]
     device: Vec<String>,
 

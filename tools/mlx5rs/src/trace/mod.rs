@@ -91,7 +91,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
 
-    /// Also write a file for https://ui.perfetto.dev and chrome://tracing.
+    /// Also write a timeline for Perfetto (ui.perfetto.dev) and chrome://tracing.
     #[arg(long, value_name = "FILE")]
     chrome: Option<PathBuf>,
 
