@@ -16,7 +16,7 @@ const EVENTS: [&str; 2] = ["events/mlx5/mlx5_fw", "events/mlx5/mlx5_fw_gap"];
 const LOOK_MS: u16 = 50;
 
 /// An instance that somebody still uses is tried to be removed so often, every [`LOOK_MS`].
-const REMOVALS: u32 = 40;
+const REMOVALS: u32 = 100;
 
 /// What cannot be done with tracefs.
 #[derive(Debug)]
