@@ -12,6 +12,7 @@ mod children;
 mod console;
 mod exec;
 mod init;
+mod kexec;
 mod kmsg;
 mod serve;
 

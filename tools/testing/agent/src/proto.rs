@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub const PORT_NAME: &str = "mlx5.agent";
 
 /// Changes whenever a message changes its form.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Requests that may be in progress at the same time; more are refused with
 /// `EBUSY`.
@@ -97,6 +97,9 @@ pub enum Call {
         /// Name of the module, with underscores.
         name: String,
     },
+    /// Loads a kernel to go on with, by `kexec_file_load(2)`: at
+    /// [`Power::Kexec`], or when this one panics.
+    LoadKernel(NextKernel),
     /// Starts an interactive shell on the console; the guest powers off when
     /// it ends.
     Shell,
@@ -120,6 +123,19 @@ pub struct Exec {
     pub timeout_ms: u64,
 }
 
+/// A kernel to go on with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NextKernel {
+    /// Absolute path of its image.
+    pub image: String,
+    /// Absolute path of its initramfs.
+    pub initrd: String,
+    /// Its command line.
+    pub cmdline: String,
+    /// For a panic, in the memory that `crashkernel=` has set aside.
+    pub on_crash: bool,
+}
+
 /// How [`Call::WriteFile`] opens its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WriteMode {
@@ -138,6 +154,8 @@ pub enum Power {
     Off,
     /// Restart; QEMU exits if it was started with `-no-reboot`.
     Reboot,
+    /// Into the kernel that [`Call::LoadKernel`] has loaded.
+    Kexec,
 }
 
 /// From guest to host.
@@ -162,6 +180,8 @@ pub enum Reply {
         version: u32,
         /// Kernel release, as `uname -r` prints it.
         release: String,
+        /// Tells this boot of the kernel from every other one.
+        boot_id: String,
     },
     /// To [`Call::Exec`].
     Finished(Finished),

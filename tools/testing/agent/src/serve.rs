@@ -2,7 +2,7 @@
 //! Answers requests that arrive on the virtio-serial port.
 
 use crate::children::Children;
-use crate::{console, exec, kmsg};
+use crate::{console, exec, kexec, kmsg};
 use mlx5_agent::frame::{self, Decoder, SYNC};
 use mlx5_agent::proto::{
     Call, Failure, Power, Reply, Request, Response, WriteMode, MAX_DATA, MAX_IN_FLIGHT, VERSION,
@@ -147,6 +147,7 @@ impl Server {
                 nonce,
                 version: VERSION,
                 release,
+                boot_id: boot_id(),
             };
             let _ = lock(&server.output).write_all(&SYNC);
             server.answer(current, id, Ok(welcome));
@@ -243,6 +244,7 @@ impl Server {
                     .map_err(|error| failed(&what, error))?;
                 Ok(Reply::Done)
             }
+            Call::LoadKernel(next) => kexec::load(&next),
             Call::Shell => {
                 let children = Arc::clone(&self.children);
                 console::shell(&children).map_err(|error| failed("console shell", error))?;
@@ -258,12 +260,19 @@ fn libc_einval() -> i32 {
     rustix::io::Errno::INVAL.raw_os_error()
 }
 
+/// Chosen at random by each boot of a kernel; empty if it has none.
+fn boot_id() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim_end().to_owned()
+}
+
 /// Returns only on failure.
 pub fn power(how: Power) -> rustix::io::Errno {
     rustix::fs::sync();
     let command = match how {
         Power::Off => RebootCommand::PowerOff,
         Power::Reboot => RebootCommand::Restart,
+        Power::Kexec => RebootCommand::Kexec,
     };
     match system::reboot(command) {
         Ok(()) => rustix::io::Errno::AGAIN,

@@ -17,8 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a greeting is sent until it is answered.
-const GREETING_PERIOD: Duration = Duration::from_secs(10);
+/// How often a greeting is sent until it is answered. Only the answer to the
+/// last one counts, so that none can end the conversation later.
+const GREETING_PERIOD: Duration = Duration::from_secs(2);
 
 /// Largest file that is read as a whole.
 const MAX_FILE: usize = 64 << 20;
@@ -65,8 +66,19 @@ pub struct Agent {
     next: AtomicU64,
     /// Kernel release of the guest.
     pub release: String,
+    /// Which boot of the guest's kernel this is.
+    boot_id: String,
     /// Added to the time a program may take, for the way there and back.
     slack: Duration,
+}
+
+/// Who has greeted back.
+#[derive(Debug)]
+pub struct Greeting {
+    /// Kernel release of the guest.
+    pub release: String,
+    /// Which boot of the guest's kernel this is.
+    pub boot_id: String,
 }
 
 /// A request in progress.
@@ -141,14 +153,43 @@ impl Agent {
             output: Mutex::default(),
             next: AtomicU64::new(1),
             release: String::new(),
+            boot_id: String::new(),
             slack,
         };
-        agent.release = agent.greet(timeout, &mut alive)?;
+        let greeting = agent.greet(timeout, &mut alive)?;
+        agent.release = greeting.release;
+        agent.boot_id = greeting.boot_id;
         Ok(agent)
     }
 
-    /// Starts a new conversation, which ends what runs for the one before,
-    /// and returns the guest's kernel release. See [`Self::connect`].
+    /// Waits up to `timeout` for the agent of the guest's next kernel. Nobody
+    /// waits any more for what the one before was asked.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::greet`].
+    pub fn reconnect(
+        &mut self,
+        timeout: Duration,
+        mut alive: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let greeting = self.greet(left, &mut alive)?;
+            if greeting.boot_id != self.boot_id {
+                self.release = greeting.release;
+                self.boot_id = greeting.boot_id;
+                return Ok(());
+            }
+            // The old one still answers. It is not asked all the time, since
+            // it has to end.
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Starts a new conversation, which ends what runs for the one before.
+    /// See [`Self::connect`].
     ///
     /// # Errors
     ///
@@ -157,7 +198,7 @@ impl Agent {
         &self,
         timeout: Duration,
         mut alive: impl FnMut() -> Result<()>,
-    ) -> Result<String> {
+    ) -> Result<Greeting> {
         let deadline = Instant::now() + timeout;
         let nonce = u64::from(std::process::id()) << 32 | self.next.load(Ordering::Relaxed);
         loop {
@@ -171,11 +212,12 @@ impl Agent {
                         nonce: same,
                         version,
                         release,
+                        boot_id,
                     }) if same == nonce => {
                         if version != VERSION {
                             bail!("the agent has protocol version {version}, expected {VERSION}: build it again");
                         }
-                        return Ok(release);
+                        return Ok(Greeting { release, boot_id });
                     }
                     Ok(_) | Err(GuestError::Timeout(_)) => {}
                     Err(error) => return Err(error.into()),
@@ -333,10 +375,19 @@ impl Agent {
     ///
     /// See [`GuestError`].
     pub fn set(&self, path: &str, value: &str, timeout: Duration) -> Result<(), GuestError> {
+        self.set_bytes(path, value.as_bytes(), timeout)
+    }
+
+    /// As [`Self::set`], for bytes.
+    ///
+    /// # Errors
+    ///
+    /// See [`GuestError`].
+    pub fn set_bytes(&self, path: &str, bytes: &[u8], timeout: Duration) -> Result<(), GuestError> {
         let call = Call::WriteFile {
             path: path.into(),
             mode: WriteMode::Existing,
-            data: value.into(),
+            data: bytes.into(),
         };
         self.call(call, timeout).map(drop)
     }

@@ -4,6 +4,7 @@
 use anyhow::{bail, ensure, Context, Result};
 use mlx5_model::cmdif::Record;
 use mlx5_vm::manifest::{DeviceKind, Manifest};
+use mlx5_vm::peer::{self, PEER};
 use mlx5_vm::process::wait_until;
 use mlx5_vm::qemu::Hardware;
 use mlx5_vm::vm::{with, Boot, DeviceId, Vm, DRIVER};
@@ -12,9 +13,6 @@ use similar::{capture_diff_slices, Algorithm, DiffOp};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-/// Upstream's driver.
-const PEER: &str = "mlx5_core";
 
 /// Files of the driver's debugfs folder worth showing.
 const DEBUGFS: [&str; 4] = ["state", "commands", "eqs", "pages"];
@@ -310,5 +308,14 @@ pub fn peer(manifest: &Manifest) -> Result<ExitCode> {
         );
         Ok(())
     })?;
+    heading("field cases");
+    let start = Instant::now();
+    let bad = peer::table(manifest)?;
+    println!("\n   {:.0} s", start.elapsed().as_secs_f32());
+    ensure!(
+        bad.is_empty(),
+        "{DRIVER} in the table above:\n{}",
+        bad.join("\n")
+    );
     Ok(ExitCode::SUCCESS)
 }

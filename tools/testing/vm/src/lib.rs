@@ -19,6 +19,7 @@
 //! - [`keeper`]: guests shared by tests
 //! - [`agent`], [`qmp`], [`model`]: the three channels to what runs
 //! - [`klog`], [`ktap`]: what its log says
+//! - [`peer`]: field cases on the kernel's own driver and on this one
 //! - [`initramfs`], [`modules`], [`qemu`], [`process`]: how it is started
 
 pub mod agent;
@@ -30,6 +31,7 @@ pub mod manifest;
 pub mod model;
 pub mod modules;
 pub mod pci;
+pub mod peer;
 pub mod process;
 pub mod qemu;
 pub mod qmp;

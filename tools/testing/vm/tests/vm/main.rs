@@ -2,11 +2,13 @@
 //! Tests that run in a virtual machine, on the kernel that the manifest in
 //! `MLX5RS_MANIFEST` describes. Which tests there are depends on that kernel.
 
+mod aer;
 mod channel;
 mod commands;
 mod driver;
 mod events;
 mod faults;
+mod kexec;
 mod lifecycle;
 mod pages;
 mod trouble;
@@ -24,8 +26,13 @@ use std::sync::Arc;
 
 /// All kernels.
 const ALL: &[Kernel] = &[Kernel::Test, Kernel::Debian, Kernel::Kasan];
-/// The small kernel with lockdep, where most tests run.
+/// The small kernel with lockdep, where most tests run. In the long form that
+/// with KASAN and kmemleak runs them as well.
 const TEST: &[Kernel] = &[Kernel::Test];
+/// Both of them, always.
+const BOTH: &[Kernel] = &[Kernel::Test, Kernel::Kasan];
+/// That with KASAN, always.
+const KASAN: &[Kernel] = &[Kernel::Kasan];
 
 /// Devices that a test may add, unless it says otherwise.
 const PORTS: usize = 3;
@@ -66,7 +73,10 @@ impl Test {
     /// Whether the test can run with what `manifest` has. On a real card,
     /// nothing can be injected.
     fn fits(&self, manifest: &Manifest) -> bool {
-        self.kernels.contains(&manifest.kernel)
+        let here = |kernel| self.kernels.contains(&kernel);
+        // In the long form the slow kernel has time for everything.
+        let slow = is_long() && manifest.kernel == Kernel::Kasan && here(Kernel::Test);
+        (here(manifest.kernel) || slow)
             && manifest.device == DeviceKind::Model
             && (manifest.guest_root.is_some() || !self.root)
     }
@@ -78,11 +88,23 @@ struct Lab {
     test: &'static str,
 }
 
+/// A guest of a test's own, like the shared one but for ports, which cost boot
+/// time.
+fn own() -> Boot {
+    Boot {
+        hardware: Hardware {
+            ports: 2,
+            ..Hardware::default()
+        },
+        ..shared()
+    }
+}
+
 /// The guest that tests share.
 fn shared() -> Boot {
     Boot {
         cmdline: vec!["kunit.enable=0".into()],
-        modules: vec!["mlx5_core".into()],
+        modules: vec!["mlx5_core".into(), "aer_inject".into()],
         hardware: Hardware {
             ports: 12,
             ..Hardware::default()
@@ -118,6 +140,8 @@ fn tests() -> impl Iterator<Item = &'static Test> {
         faults::TESTS,
         pages::TESTS,
         trouble::TESTS,
+        aer::TESTS,
+        kexec::TESTS,
         upstream::TESTS,
     ]
     .into_iter()

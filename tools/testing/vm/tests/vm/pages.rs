@@ -2,22 +2,17 @@
 //! Firmware pages: given, taken back, released, refused; and the accounts.
 
 use crate::driver::{alive, counter, counters, down, load, up, wait_counter};
-use crate::{Lab, Test, TEST};
+use crate::{Lab, Test, BOTH, TEST};
 use anyhow::{ensure, Context, Result};
-use mlx5_vm::manifest::Kernel;
 use mlx5_vm::process::wait_until;
 use mlx5_vm::vm::{DeviceId, Vm};
 
 pub const TESTS: &[Test] = &[
-    Test::new(
-        "pages::give_and_take",
-        &[Kernel::Test, Kernel::Kasan],
-        give_and_take,
-    ),
-    Test::new("pages::release_all", TEST, release_all),
+    Test::new("pages::give_and_take", BOTH, give_and_take),
+    Test::new("pages::release_all", BOTH, release_all),
     Test::new(
         "pages::odd_answers_at_bring_up",
-        TEST,
+        BOTH,
         odd_answers_at_bring_up,
     ),
     Test::new("pages::nonsense_is_refused", TEST, nonsense_is_refused),
