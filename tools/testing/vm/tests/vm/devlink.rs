@@ -2,7 +2,7 @@
 //! What people see and do with the stock `devlink` of iproute2 (M4.6).
 
 use crate::driver::{alive, counter, debugfs, down, load, up, BRING_UP};
-use crate::{is_long, shared, Lab, Test, TEST};
+use crate::{is_long, shared, Lab, Test, BOTH, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_agent::proto::Status;
 use mlx5_vm::agent::Pending;
@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 
 /// With lockdep, and as people have it.
 const PLAIN: &[Kernel] = &[Kernel::Test, Kernel::Debian];
-/// With lockdep, and with KASAN.
-const CHECKED: &[Kernel] = &[Kernel::Test, Kernel::Kasan];
 
 pub const TESTS: &[Test] = &[
     Test::new("devlink::info", PLAIN, info).on_root(),
@@ -25,8 +23,8 @@ pub const TESTS: &[Test] = &[
     Test::new("devlink::recovery_by_hand", TEST, recovery_by_hand).on_root(),
     Test::new("devlink::unbind_ends_recovery", TEST, unbind_ends_recovery).on_root(),
     Test::new("devlink::reload", TEST, reload).on_root(),
-    Test::new("devlink::in_use_all_the_time", CHECKED, in_use).on_root(),
-    Test::new("devlink::unplugged_in_use", CHECKED, unplugged).on_root(),
+    Test::new("devlink::in_use_all_the_time", BOTH, in_use).on_root(),
+    Test::new("devlink::unplugged_in_use", BOTH, unplugged).on_root(),
 ];
 
 /// Runs `body` in a shared guest on the Debian root.

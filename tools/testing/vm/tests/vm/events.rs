@@ -2,15 +2,14 @@
 //! Event queues: more events than entries, and events that make no sense.
 
 use crate::driver::{alive, counter, debugfs, down, load, queue, queues, up};
-use crate::{Lab, Test, TEST};
+use crate::{Lab, Test, BOTH, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
-use mlx5_vm::manifest::Kernel;
 use mlx5_vm::process::wait_until;
 use mlx5_vm::vm::{DeviceId, Vm};
 
 pub const TESTS: &[Test] = &[
-    Test::new("events::queues_wrap", TEST, queues_wrap),
-    Test::new("events::hostile", &[Kernel::Test, Kernel::Kasan], hostile),
+    Test::new("events::queues_wrap", TEST, queues_wrap).long_on(KASAN),
+    Test::new("events::hostile", BOTH, hostile),
 ];
 
 /// Port change: the asynchronous queue takes it, and nothing follows from it.

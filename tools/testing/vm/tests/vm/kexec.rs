@@ -2,11 +2,10 @@
 //! One kernel after another on the same device (field case C15).
 
 use crate::driver::{alive, counter, down, load, up};
-use crate::{shared, Lab, Test, KASAN, TEST};
+use crate::{own, Lab, Test, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_model::device::State;
 use mlx5_vm::process::wait_until;
-use mlx5_vm::qemu::Hardware;
 use mlx5_vm::vm::{with, Boot, DeviceId, Handover, Vm, DRIVER};
 
 pub const TESTS: &[Test] = &[
@@ -15,7 +14,8 @@ pub const TESTS: &[Test] = &[
         "kexec::after_a_shutdown_that_failed",
         TEST,
         after_a_shutdown_that_failed,
-    ),
+    )
+    .long_on(KASAN),
     Test::new("kexec::after_a_crash", TEST, after_a_crash).long_on(KASAN),
 ];
 
@@ -25,12 +25,8 @@ const TIMEOUT_MS: u32 = 400;
 /// Runs `body` in a guest that has its kernel twice.
 fn twice(lab: &Lab, cmdline: &str, body: impl FnOnce(&mut Vm) -> Result<()>) -> Result<()> {
     let mut boot = Boot {
-        hardware: Hardware {
-            ports: 2,
-            ..Hardware::default()
-        },
         next_kernel: true,
-        ..shared()
+        ..own()
     };
     boot.cmdline.push(cmdline.into());
     with(Vm::boot(&lab.manifest, lab.test, &boot)?, body)

@@ -35,6 +35,8 @@ use std::sync::Arc;
 const ALL: &[Kernel] = &[Kernel::Test, Kernel::Debian, Kernel::Kasan];
 /// The small kernel with lockdep, where most tests run.
 const TEST: &[Kernel] = &[Kernel::Test];
+/// That and the one with KASAN.
+const BOTH: &[Kernel] = &[Kernel::Test, Kernel::Kasan];
 /// The one with KASAN and kmemleak, which is slow.
 const KASAN: &[Kernel] = &[Kernel::Kasan];
 
@@ -97,6 +99,18 @@ impl Test {
 struct Lab {
     manifest: Manifest,
     test: &'static str,
+}
+
+/// A guest of a test's own, like the shared one but for ports, which cost boot
+/// time.
+fn own() -> Boot {
+    Boot {
+        hardware: Hardware {
+            ports: 2,
+            ..Hardware::default()
+        },
+        ..shared()
+    }
 }
 
 /// The guest that tests share.

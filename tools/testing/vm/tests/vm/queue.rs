@@ -2,7 +2,7 @@
 //! Commands that wait for a slot: more callers than a short queue has slots.
 
 use crate::driver::{alive, counter, debugfs, down, gone, load, up, wait_counter, BRING_UP};
-use crate::{Lab, Test, TEST};
+use crate::{Lab, Test, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_vm::agent::Pending;
 use mlx5_vm::process::wait_until;
@@ -15,8 +15,8 @@ pub const TESTS: &[Test] = &[
         TEST,
         waiting_is_not_the_devices_time,
     ),
-    Test::new("queue::stuck_slots", TEST, stuck_slots),
-    Test::new("queue::unbind", TEST, unbind),
+    Test::new("queue::stuck_slots", TEST, stuck_slots).long_on(KASAN),
+    Test::new("queue::unbind", TEST, unbind).long_on(KASAN),
 ];
 
 /// Regular slots of the short queue; one more is for pages.
