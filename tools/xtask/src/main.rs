@@ -18,6 +18,7 @@ mod toolbox;
 mod ui;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -82,8 +83,14 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// VM tests in their long form.
-    Soak(On),
+    /// VM tests in their long form, on the test kernel and on that with KASAN.
+    Soak {
+        #[command(flatten)]
+        on: On,
+        /// Only tests whose name contains this.
+        #[arg(long)]
+        filter: Option<String>,
+    },
     /// Formatting, clippy and rustdoc, of host crates and kernel module.
     Lint(On),
     /// Format all Rust files.
@@ -233,6 +240,38 @@ impl Session {
         tally::run_tests(ready.command("kunit"))
     }
 
+    /// KUnit on several kernels at once, since each guest uses one CPU only. Their output comes one after
+    /// the other.
+    fn kunit_on(&self, flavours: &[Flavour]) -> Result<Tally> {
+        let ready = flavours
+            .iter()
+            .map(|flavour| self.prepare(*flavour, &DeviceKind::Model, false))
+            .collect::<Result<Vec<_>>>()?;
+        let results = std::thread::scope(|scope| {
+            let running: Vec<_> = ready
+                .iter()
+                .map(|ready| scope.spawn(|| tally::run_tests_held(ready.command("kunit"))))
+                .collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                thread.join().expect("the waiting thread does not panic")
+            };
+            running.into_iter().map(join).collect::<Vec<_>>()
+        });
+        let mut sum = Tally::default();
+        for (flavour, result) in flavours.iter().zip(results) {
+            say(format!("KUnit, {flavour} kernel:"));
+            match result {
+                Ok((tally, text)) => {
+                    // A closed terminal is no reason to lose the count.
+                    let _ = std::io::stdout().write_all(&text);
+                    sum += tally;
+                }
+                Err(error) => sum += Tally::of_check(Err(error)),
+            }
+        }
+        Ok(sum)
+    }
+
     /// All Rust files that git knows or could know.
     fn rust_files(&self) -> Result<Vec<String>> {
         let list = output(
@@ -337,8 +376,10 @@ fn test_everything() -> Result<()> {
                     Ok(Tally::of_check(session.kernel_clippy(flavour)))
                 });
             }
-            if flavour != Flavour::Debian {
-                report.stage(format!("KUnit, {flavour} kernel"), || session.kunit(&on));
+            if flavour == Flavour::Kasan {
+                report.stage("KUnit, test and kasan kernels", || {
+                    session.kunit_on(&[Flavour::Test, Flavour::Kasan])
+                });
             }
             report.stage(format!("VM tests, {flavour} kernel"), || {
                 session.vm_test(&on, VmTests::AfterHostTests)
@@ -384,9 +425,23 @@ fn run(task: Task) -> Result<()> {
                 session.vm_test(&on, VmTests::Matching(filter.as_deref()))
             })
         }
-        Task::Soak(on) => {
+        Task::Soak { on, filter } => {
             let session = Session::open_for_vm()?;
-            only("VM tests, long", || session.vm_test(&on, VmTests::Long))
+            let mut report = Report::default();
+            let kernels = match on.kernel {
+                Some(kernel) => vec![kernel],
+                None => vec![Flavour::Test, Flavour::Kasan],
+            };
+            for kernel in kernels {
+                let on = On {
+                    kernel: Some(kernel),
+                    device: on.device.clone(),
+                };
+                report.stage(format!("VM tests, long, {kernel} kernel"), || {
+                    session.vm_test(&on, VmTests::Long(filter.as_deref()))
+                });
+            }
+            report.finish()
         }
         Task::HostTest => {
             let session = Session::open()?;

@@ -4,28 +4,23 @@
 //! Which commands there are is found out by a good bring-up.
 
 use crate::driver::{alive, counter, down, gone, load, up, BRING_UP};
-use crate::{is_long, Lab, Test, KASAN, TEST};
+use crate::{in_short, is_long, Lab, Test, KASAN, TEST};
 use anyhow::{bail, ensure, Context, Result};
 use mlx5_model::device::State;
 use mlx5_vm::vm::{DeviceId, Vm, DRIVER};
 use std::collections::HashMap;
 
 pub const TESTS: &[Test] = &[
-    Test::new("faults::every_command_bad_param", TEST, |lab| {
-        every_command(lab, &[BAD_PARAM], 1)
-    }),
-    Test::new("faults::every_command_limit", TEST, |lab| {
-        every_command(lab, &[LIMIT], 1)
-    }),
-    Test::new("faults::every_command_internal", TEST, |lab| {
-        every_command(lab, &[INTERNAL], 1)
+    // In short, each command is refused in one of the ways.
+    Test::new("faults::every_command_refused", TEST, |lab| {
+        every_command(lab, &[BAD_PARAM, LIMIT, INTERNAL], in_short(3))
     }),
     Test::new("faults::every_command_never_answered", TEST, |lab| {
         every_command(lab, &[NEVER], 1)
     }),
-    // Slow under KASAN: each command fails in one of the ways.
+    // Slow under KASAN: in short, each command fails in one of the ways.
     Test::new("faults::every_command_one_way", KASAN, |lab| {
-        every_command(lab, &[BAD_PARAM, LIMIT, INTERNAL, NEVER], 4)
+        every_command(lab, &[BAD_PARAM, LIMIT, INTERNAL, NEVER], in_short(4))
     }),
     Test::new(
         "faults::undelivered_and_corrupt",

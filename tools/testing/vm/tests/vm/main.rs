@@ -48,6 +48,15 @@ fn is_long() -> bool {
     std::env::var_os("MLX5RS_SOAK").is_some()
 }
 
+/// In the long form all, in short one of so many.
+fn in_short(n: usize) -> usize {
+    if is_long() {
+        1
+    } else {
+        n
+    }
+}
+
 /// One test.
 struct Test {
     name: &'static str,
@@ -173,6 +182,16 @@ fn tests() -> impl Iterator<Item = &'static Test> {
     .flatten()
 }
 
+/// What to do about a test that has failed.
+fn again(test: &Test, manifest: &Manifest) -> String {
+    let target = if is_long() { "soak" } else { "vm-test" };
+    let kernel = manifest.kernel.name();
+    format!(
+        "this test alone: make {target} KERNEL={kernel} T={}; by hand: make shell KERNEL={kernel}",
+        test.name
+    )
+}
+
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Guests are heavy, and emulated.
@@ -197,7 +216,10 @@ fn main() -> ExitCode {
                 test: test.name,
             };
             Trial::test(test.name, move || {
-                (test.run)(&lab).map_err(|error| Failed::from(format!("{error:#}")))
+                (test.run)(&lab).map_err(|error| {
+                    let again = again(test, &lab.manifest);
+                    Failed::from(format!("{error:#}\n{again}"))
+                })
             })
         })
     });

@@ -3,7 +3,7 @@
 //! sleep, and all of it at once.
 
 use crate::driver::{alive, counter, debugfs, down, load, up, BRING_UP};
-use crate::{is_long, own, Lab, Test, BOTH, KASAN, TEST};
+use crate::{in_short, is_long, own, Lab, Test, BOTH, KASAN, TEST};
 use anyhow::{bail, ensure, Context, Result};
 use mlx5_agent::proto::{Call, Power};
 use mlx5_vm::agent::GuestError;
@@ -38,15 +38,6 @@ pub const TESTS: &[Test] = &[
     ),
     Test::new("trouble::stress", BOTH, stress),
 ];
-
-/// One command in `n` is struck, in the long form each one.
-fn in_short(n: usize) -> usize {
-    if is_long() {
-        1
-    } else {
-        n
-    }
-}
 
 /// Command timeout in these tests, before it is scaled.
 const TIMEOUT_MS: u32 = 400;
