@@ -29,7 +29,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// How long an unwanted guest is kept.
-pub const IDLE: Duration = Duration::from_secs(30);
+pub const IDLE: Duration = Duration::from_secs(120);
 
 /// Longest time that a guest is lent for; the runner ends tests before.
 const BORROWED: Duration = Duration::from_secs(3600);

@@ -2,13 +2,13 @@
 //! What people see and do with the stock `devlink` of iproute2 (M4.6).
 
 use crate::driver::{alive, counter, debugfs, down, load, up, BRING_UP};
-use crate::{is_long, shared, Lab, Test, BOTH, TEST};
+use crate::{is_long, Lab, Test, BOTH, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_agent::proto::Status;
 use mlx5_vm::agent::Pending;
 use mlx5_vm::manifest::Kernel;
 use mlx5_vm::process::wait_until;
-use mlx5_vm::vm::{with, Boot, DeviceId, Vm, DRIVER};
+use mlx5_vm::vm::{DeviceId, Vm, DRIVER};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,15 +26,6 @@ pub const TESTS: &[Test] = &[
     Test::new("devlink::in_use_all_the_time", BOTH, in_use).on_root(),
     Test::new("devlink::unplugged_in_use", BOTH, unplugged).on_root(),
 ];
-
-/// Runs `body` in a shared guest on the Debian root.
-fn on_root(lab: &Lab, ports: usize, body: impl FnOnce(&mut Vm) -> Result<()>) -> Result<()> {
-    let boot = Boot {
-        root: true,
-        ..shared()
-    };
-    with(lab.borrow_as(&boot, ports)?, body)
-}
 
 /// Name of a device on devlink's command line.
 fn handle(vm: &Vm, id: DeviceId) -> String {
@@ -103,7 +94,7 @@ fn wait_reporter(
 }
 
 fn info(lab: &Lab) -> Result<()> {
-    on_root(lab, 2, |vm| {
+    lab.on_root(2, |vm| {
         load(vm, "")?;
         let (id, other) = (vm.add_device(&[])?, vm.add_device(&["--vf"])?);
         up(vm, id)?;
@@ -168,7 +159,7 @@ fn check_watchdog(found: &Value, firmware: &str, syndrome: u64) -> Result<()> {
 }
 
 fn health(lab: &Lab) -> Result<()> {
-    on_root(lab, 1, |vm| {
+    lab.on_root(1, |vm| {
         load(vm, "")?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
@@ -274,7 +265,7 @@ fn dies(vm: &mut Vm, id: DeviceId) -> Result<()> {
 }
 
 fn recovery(lab: &Lab) -> Result<()> {
-    on_root(lab, 1, |vm| {
+    lab.on_root(1, |vm| {
         load(vm, "")?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
@@ -343,7 +334,7 @@ fn wait_state(vm: &Vm, id: DeviceId, state: &str) -> Result<()> {
 }
 
 fn recovery_by_hand(lab: &Lab) -> Result<()> {
-    on_root(lab, 1, |vm| {
+    lab.on_root(1, |vm| {
         load(vm, "")?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
@@ -417,7 +408,7 @@ fn recovery_by_hand(lab: &Lab) -> Result<()> {
 
 /// Who unbinds the driver does not wait for firmware that people wait for.
 fn unbind_ends_recovery(lab: &Lab) -> Result<()> {
-    on_root(lab, 2, |vm| {
+    lab.on_root(2, |vm| {
         load(vm, "")?;
         for by_hand in [false, true] {
             let id = vm.add_device(&[])?;
@@ -466,7 +457,7 @@ fn unbind_ends_recovery(lab: &Lab) -> Result<()> {
 }
 
 fn reload(lab: &Lab) -> Result<()> {
-    on_root(lab, 1, |vm| {
+    lab.on_root(1, |vm| {
         load(vm, "")?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
@@ -562,7 +553,7 @@ impl Users {
 /// Binds, resets, reloads, failures and recoveries while people look (field
 /// cases C6, C29).
 fn in_use(lab: &Lab) -> Result<()> {
-    on_root(lab, 1, |vm| {
+    lab.on_root(1, |vm| {
         vm.hunt_leaks();
         // Firmware that is dead is met by commands, too.
         let timeout = 1000 * vm.manifest().kernel.slowness();
@@ -625,7 +616,7 @@ fn in_use(lab: &Lab) -> Result<()> {
 /// A device that goes while people look, with and without a warning (field
 /// case C23).
 fn unplugged(lab: &Lab) -> Result<()> {
-    on_root(lab, 2, |vm| {
+    lab.on_root(2, |vm| {
         vm.hunt_leaks();
         load(vm, "")?;
         for is_silent in [false, true] {

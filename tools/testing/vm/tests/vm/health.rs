@@ -958,7 +958,7 @@ fn many_failures(lab: &Lab) -> Result<()> {
         "ones ms=300 reset=1 initializing=200",
         "health clear",
     ];
-    let rounds = if is_long() { 200 } else { 16 };
+    let rounds = if is_long() { 200 } else { 10 };
     lab.shared(|vm| {
         vm.hunt_leaks();
         let id = ready(vm, "health_dead_ms=500")?;

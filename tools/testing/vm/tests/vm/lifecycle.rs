@@ -215,7 +215,7 @@ fn slabs(vm: &Vm) -> Result<BTreeMap<String, (u64, u64)>> {
 
 fn cycles_leave_nothing(lab: &Lab) -> Result<()> {
     /// Cycles before the first measurement: slabs and per-CPU caches fill.
-    const WARM_UP: u32 = 20;
+    const WARM_UP: u32 = 15;
     /// Growth allowed over the others, in KiB: slabs breathe by several pages.
     /// In the long form less than 400 bytes in a cycle.
     const GROWTH: u64 = 160;
@@ -224,8 +224,8 @@ fn cycles_leave_nothing(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
         // Under KASAN a cycle takes seconds, and kmemleak looks closer.
         let cycles = match (vm.manifest().kernel, crate::is_long()) {
-            (Kernel::Kasan, false) => 10,
-            (_, false) => 40,
+            (Kernel::Kasan, false) => 8,
+            (_, false) => 30,
             (Kernel::Kasan, true) => 100,
             (_, true) => 500,
         };

@@ -147,6 +147,16 @@ impl Lab {
         keeper::borrow(&self.manifest, self.test, boot, ports, program)
     }
 
+    /// Runs `body` in a shared guest on the Debian root.
+    fn on_root(&self, ports: usize, body: impl FnOnce(&mut Vm) -> Result<()>) -> Result<()> {
+        let mut boot = Boot {
+            root: true,
+            ..shared()
+        };
+        boot.modules.push("ib_uverbs".into());
+        with(self.borrow_as(&boot, ports)?, body)
+    }
+
     /// Runs `body` in a shared guest, where it may add up to [`PORTS`] devices.
     fn shared(&self, body: impl FnOnce(&mut Vm) -> Result<()>) -> Result<()> {
         self.shared_with(PORTS, body)
