@@ -192,7 +192,8 @@ fn point(vm: &mut Vm) -> Result<Point> {
     for _ in 0..SAMPLES {
         let mark = vm.mark()?;
         let before = Instant::now();
-        vm.agent().set("/dev/kmsg", LINE, LIMIT)?;
+        // Without the line's end nobody can read it before the next line comes.
+        vm.agent().set("/dev/kmsg", &format!("{LINE}\n"), LIMIT)?;
         let host = Instant::now();
         let width = host - before;
         let guest_us = vm.wait_record(mark, LINE, LIMIT)?.time_us;
