@@ -38,11 +38,12 @@ fn device(vm: &mut Vm, timeout: u32) -> Result<DeviceId> {
 /// returns.
 fn call(vm: &mut Vm, id: DeviceId) -> Result<Pending> {
     let path = format!("/sys/kernel/debug/{DRIVER}/{}/query_adapter", vm.bdf(id));
-    // All of them are there when the first one calls, however slow the machine is.
+    // All of them are there when the first one calls, however slow the machine is;
+    // and each reads at once, since the file may go.
     let script = format!(
         "mkfifo /tmp/gate && exec 9<>/tmp/gate && rm /tmp/gate; \
          for t in $(seq {CALLERS}); do \
-         (read -r go <&9; while read -r line; do echo \"$line\"; done < $0) & done; \
+         (read -r go <&9; exec cat $0) & done; \
          seq {CALLERS} >&9; wait"
     );
     let callers = vm
