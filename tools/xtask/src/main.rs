@@ -137,9 +137,7 @@ impl Drivers {
             Flavour::Test => 1,
             Flavour::Kasan => 2,
         };
-        self.0[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.0[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
