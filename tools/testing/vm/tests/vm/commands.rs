@@ -2,7 +2,7 @@
 //! Commands of a device that is up: many at once, and faults of all kinds.
 
 use crate::driver::{alive, counter, debugfs, down, gone, load, query, up, wait_counter, BRING_UP};
-use crate::{Lab, Test, BOTH, KASAN, TEST};
+use crate::{is_long, Lab, Test, BOTH, KASAN, TEST};
 use anyhow::{bail, ensure, Context, Result};
 use mlx5_vm::manifest::Kernel;
 use mlx5_vm::process::wait_until;
@@ -71,10 +71,10 @@ fn issued(vm: &Vm, id: DeviceId, name: &str) -> Result<u64> {
 
 fn storm_of_32_threads(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        let rounds: u64 = if vm.manifest().kernel == Kernel::Kasan {
-            10
-        } else {
-            100
+        let rounds: u64 = match vm.manifest().kernel {
+            Kernel::Kasan if is_long() => 20,
+            Kernel::Kasan => 5,
+            _ => 100,
         };
         load(vm, "")?;
         let id = vm.add_device(&[])?;

@@ -2,7 +2,7 @@
 //! What people see and do with the stock `devlink` of iproute2 (M4.6).
 
 use crate::driver::{alive, counter, debugfs, down, load, up, BRING_UP};
-use crate::{is_long, Lab, Test, BOTH, TEST};
+use crate::{is_long, Lab, Test, BOTH, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_agent::proto::Status;
 use mlx5_vm::agent::Pending;
@@ -23,7 +23,9 @@ pub const TESTS: &[Test] = &[
     Test::new("devlink::recovery_by_hand", TEST, recovery_by_hand).on_root(),
     Test::new("devlink::unbind_ends_recovery", TEST, unbind_ends_recovery).on_root(),
     Test::new("devlink::reload", TEST, reload).on_root(),
-    Test::new("devlink::in_use_all_the_time", BOTH, in_use).on_root(),
+    Test::new("devlink::in_use_all_the_time", TEST, in_use)
+        .long_on(KASAN)
+        .on_root(),
     Test::new("devlink::unplugged_in_use", BOTH, unplugged).on_root(),
 ];
 
@@ -570,8 +572,8 @@ fn in_use(lab: &Lab) -> Result<()> {
         let reset = |vm: &Vm| vm.agent().set(&vm.sysfs(id, "reset"), "1", limit);
         set(vm, &dev, "grace_period", "0")?;
         let rounds = match vm.manifest().kernel {
+            Kernel::Kasan => 30,
             _ if is_long() => 120,
-            Kernel::Kasan => 3,
             _ => 6,
         };
         for round in 0..rounds {

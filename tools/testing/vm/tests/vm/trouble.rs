@@ -23,9 +23,9 @@ pub const TESTS: &[Test] = &[
     Test::new("trouble::dead_firmware_at_every_command", TEST, |lab| {
         every_command(lab, &[DEAD], in_short(3))
     }),
-    // Slow under KASAN: in short, half of the commands meet one of them.
+    // Slow under KASAN: in short, a third of the commands meet one of them.
     Test::new("trouble::outage_at_every_command", KASAN, |lab| {
-        every_command(lab, &[SILENT, VANISHED], in_short(4))
+        every_command(lab, &[SILENT, VANISHED], in_short(6))
     }),
     Test::new("trouble::function_reset", BOTH, function_reset),
     Test::new("trouble::sleep", TEST, sleep).long_on(KASAN),
