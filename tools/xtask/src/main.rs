@@ -18,8 +18,10 @@ mod toolbox;
 mod ui;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{bail, Context, Result};
 use clap::{Args, Parser, Subcommand};
@@ -85,8 +87,14 @@ enum Task {
         #[arg(long, conflicts_with = "seconds")]
         runs: Option<u64>,
     },
-    /// VM tests in their long form.
-    Soak(On),
+    /// VM tests in their long form, on the test kernel and on that with KASAN.
+    Soak {
+        #[command(flatten)]
+        on: On,
+        /// Only tests whose name contains this.
+        #[arg(long)]
+        filter: Option<String>,
+    },
     /// Formatting, clippy and rustdoc, of host crates and kernel module.
     Lint(On),
     /// Format all Rust files.
@@ -118,6 +126,22 @@ struct Session {
     project: Project,
     source: PathBuf,
     generated: Generated,
+    drivers: Drivers,
+}
+
+/// Modules that this session has built, by kernel. The lock is held while one is built.
+#[derive(Default)]
+struct Drivers([Mutex<Option<PathBuf>>; 3]);
+
+impl Drivers {
+    fn of(&self, flavour: Flavour) -> MutexGuard<'_, Option<PathBuf>> {
+        let index = match flavour {
+            Flavour::Debian => 0,
+            Flavour::Test => 1,
+            Flavour::Kasan => 2,
+        };
+        self.0[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Session {
@@ -147,6 +171,7 @@ impl Session {
             project,
             source,
             generated,
+            drivers: Drivers::default(),
         })
     }
 
@@ -173,8 +198,15 @@ impl Session {
         )
     }
 
-    fn driver(&self, kernel: &Kernel, extra: &[&str]) -> Result<PathBuf> {
-        driver::build(&self.cache, &self.tools, &self.project, kernel, extra)
+    /// The module for a kernel.
+    fn driver(&self, kernel: &Kernel) -> Result<PathBuf> {
+        let mut built = self.drivers.of(kernel.flavour);
+        if let Some(path) = &*built {
+            return Ok(path.clone());
+        }
+        let path = driver::build(&self.cache, &self.tools, &self.project, kernel, &[])?;
+        *built = Some(path.clone());
+        Ok(path)
     }
 
     /// Makes all that a VM needs and writes the manifest.
@@ -183,7 +215,7 @@ impl Session {
         let (kernel, driver, programs) = std::thread::scope(|scope| {
             let programs = scope.spawn(|| host.programs());
             let kernel = self.kernel(flavour)?;
-            let driver = self.driver(&kernel, &[])?;
+            let driver = self.driver(&kernel)?;
             let programs = programs
                 .join()
                 .expect("the building thread does not panic")?;
@@ -234,6 +266,38 @@ impl Session {
         }
         let ready = self.prepare(flavour, &on.device, false)?;
         tally::run_tests(ready.command("kunit"))
+    }
+
+    /// KUnit on several kernels at once, since each guest uses one CPU only. Their output comes one after
+    /// the other.
+    fn kunit_on(&self, flavours: &[Flavour]) -> Result<Tally> {
+        let ready = flavours
+            .iter()
+            .map(|flavour| self.prepare(*flavour, &DeviceKind::Model, false))
+            .collect::<Result<Vec<_>>>()?;
+        let results = std::thread::scope(|scope| {
+            let running: Vec<_> = ready
+                .iter()
+                .map(|ready| scope.spawn(|| tally::run_tests_held(ready.command("kunit"))))
+                .collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                thread.join().expect("the waiting thread does not panic")
+            };
+            running.into_iter().map(join).collect::<Vec<_>>()
+        });
+        let mut sum = Tally::default();
+        for (flavour, result) in flavours.iter().zip(results) {
+            say(format!("KUnit, {flavour} kernel:"));
+            match result {
+                Ok((tally, text)) => {
+                    // A closed terminal is no reason to lose the count.
+                    let _ = std::io::stdout().write_all(&text);
+                    sum += tally;
+                }
+                Err(error) => sum += Tally::of_check(Err(error)),
+            }
+        }
+        Ok(sum)
     }
 
     /// All Rust files that git knows or could know.
@@ -287,8 +351,14 @@ impl Session {
 
     fn kernel_clippy(&self, flavour: Flavour) -> Result<()> {
         let kernel = self.kernel(flavour)?;
-        self.driver(&kernel, &["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"])
-            .map(drop)
+        driver::build(
+            &self.cache,
+            &self.tools,
+            &self.project,
+            &kernel,
+            &["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"],
+        )
+        .map(drop)
     }
 }
 
@@ -322,7 +392,8 @@ fn test_everything() -> Result<()> {
         // the error.
         scope.spawn(|| {
             for flavour in [Flavour::Debian, Flavour::Test, Flavour::Kasan] {
-                let _ = session.kernel_with(flavour, true);
+                let kernel = session.kernel_with(flavour, true);
+                let _ = kernel.and_then(|kernel| session.driver(&kernel));
             }
         });
         scope.spawn(|| guest::image(&session.cache, &session.tools).map(drop));
@@ -340,8 +411,10 @@ fn test_everything() -> Result<()> {
                     Ok(Tally::of_check(session.kernel_clippy(flavour)))
                 });
             }
-            if flavour != Flavour::Debian {
-                report.stage(format!("KUnit, {flavour} kernel"), || session.kunit(&on));
+            if flavour == Flavour::Kasan {
+                report.stage("KUnit, test and kasan kernels", || {
+                    session.kunit_on(&[Flavour::Test, Flavour::Kasan])
+                });
             }
             report.stage(format!("VM tests, {flavour} kernel"), || {
                 session.vm_test(&on, VmTests::AfterHostTests)
@@ -387,9 +460,23 @@ fn run(task: Task) -> Result<()> {
                 session.vm_test(&on, VmTests::Matching(filter.as_deref()))
             })
         }
-        Task::Soak(on) => {
+        Task::Soak { on, filter } => {
             let session = Session::open_for_vm()?;
-            only("VM tests, long", || session.vm_test(&on, VmTests::Long))
+            let mut report = Report::default();
+            let kernels = match on.kernel {
+                Some(kernel) => vec![kernel],
+                None => vec![Flavour::Test, Flavour::Kasan],
+            };
+            for kernel in kernels {
+                let on = On {
+                    kernel: Some(kernel),
+                    device: on.device.clone(),
+                };
+                report.stage(format!("VM tests, long, {kernel} kernel"), || {
+                    session.vm_test(&on, VmTests::Long(filter.as_deref()))
+                });
+            }
+            report.finish()
         }
         Task::HostTest => {
             let session = Session::open()?;

@@ -24,9 +24,9 @@ pub const TESTS: &[Test] = &[
     Test::new("health::sensors", TEST, sensors).long_on(KASAN),
     Test::new("health::parameters", TEST, parameters),
     Test::new("health::as_mlx5_core", TEST, as_mlx5_core),
-    Test::new("health::dies_during_bring_up", TEST, dies_during_bring_up),
+    Test::new("health::dies_during_bring_up", TEST, dies_during_bring_up).long_on(KASAN),
     Test::new("health::resets", TEST, resets).long_on(KASAN),
-    Test::new("health::recovery_fails", TEST, recovery_fails),
+    Test::new("health::recovery_fails", TEST, recovery_fails).long_on(KASAN),
     Test::new("health::no_recovery_loop", TEST, no_recovery_loop),
     Test::new("health::recovery_gives_way", TEST, recovery_gives_way).long_on(KASAN),
     Test::new("health::many_failures", TEST, many_failures).long_on(KASAN),
@@ -958,7 +958,7 @@ fn many_failures(lab: &Lab) -> Result<()> {
         "ones ms=300 reset=1 initializing=200",
         "health clear",
     ];
-    let rounds = if is_long() { 200 } else { 16 };
+    let rounds = if is_long() { 200 } else { 10 };
     lab.shared(|vm| {
         vm.hunt_leaks();
         let id = ready(vm, "health_dead_ms=500")?;

@@ -3,7 +3,7 @@
 //! has is freed before that is sure.
 
 use crate::driver::{alive, down, gone, load, up, BRING_UP};
-use crate::{shared, Lab, Test, KASAN, TEST};
+use crate::{own, Lab, Test, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_vm::process::wait_until;
 use mlx5_vm::vm::{with, DeviceId, Vm, DRIVER};
@@ -16,9 +16,9 @@ pub const TESTS: &[Test] = &[
         config_space_comes_back,
     )
     .long_on(KASAN),
-    Test::new("silence::hangs_for_good", TEST, hangs_for_good),
+    Test::new("silence::hangs_for_good", TEST, hangs_for_good).long_on(KASAN),
     Test::new("silence::cannot_be_silenced", TEST, cannot_be_silenced),
-    Test::new("silence::returns_pages_slowly", TEST, returns_pages_slowly),
+    Test::new("silence::returns_pages_slowly", TEST, returns_pages_slowly).long_on(KASAN),
 ];
 
 const TIMEOUT_MS: u32 = 400;
@@ -132,7 +132,7 @@ fn hangs_for_good(lab: &Lab) -> Result<()> {
 /// reset, since another function shares its link: its memory is never freed.
 fn cannot_be_silenced(lab: &Lab) -> Result<()> {
     // A guest of its own: the kernel's DMA debugging reports such memory once.
-    let vm = Vm::boot(&lab.manifest, lab.test, &shared())?;
+    let vm = Vm::boot(&lab.manifest, lab.test, &own())?;
     with(vm, |vm| {
         let timeout = TIMEOUT_MS * vm.manifest().kernel.slowness();
         load(vm, &format!("cmd_timeout_ms={timeout}"))?;

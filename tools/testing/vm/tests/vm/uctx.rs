@@ -18,8 +18,8 @@ pub const TESTS: &[Test] = &[
     .long_on(KASAN),
     Test::new("uctx::capabilities", TEST, capabilities),
     Test::new("uctx::odd_uids", TEST, odd_uids),
-    Test::new("uctx::failures_leave_nothing", TEST, failures_leave_nothing),
-    Test::new("uctx::ends_with_the_device", TEST, ends_with_the_device),
+    Test::new("uctx::failures_leave_nothing", TEST, failures_leave_nothing).long_on(KASAN),
+    Test::new("uctx::ends_with_the_device", TEST, ends_with_the_device).long_on(KASAN),
 ];
 
 /// What one user has the device do, in order.
