@@ -18,7 +18,6 @@ mod toolbox;
 mod ui;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -268,38 +267,6 @@ impl Session {
         tally::run_tests(ready.command("kunit"))
     }
 
-    /// KUnit on several kernels at once, since each guest uses one CPU only. Their output comes one after
-    /// the other.
-    fn kunit_on(&self, flavours: &[Flavour]) -> Result<Tally> {
-        let ready = flavours
-            .iter()
-            .map(|flavour| self.prepare(*flavour, &DeviceKind::Model, false))
-            .collect::<Result<Vec<_>>>()?;
-        let results = std::thread::scope(|scope| {
-            let running: Vec<_> = ready
-                .iter()
-                .map(|ready| scope.spawn(|| tally::run_tests_held(ready.command("kunit"))))
-                .collect();
-            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-                thread.join().expect("the waiting thread does not panic")
-            };
-            running.into_iter().map(join).collect::<Vec<_>>()
-        });
-        let mut sum = Tally::default();
-        for (flavour, result) in flavours.iter().zip(results) {
-            say(format!("KUnit, {flavour} kernel:"));
-            match result {
-                Ok((tally, text)) => {
-                    // A closed terminal is no reason to lose the count.
-                    let _ = std::io::stdout().write_all(&text);
-                    sum += tally;
-                }
-                Err(error) => sum += Tally::of_check(Err(error)),
-            }
-        }
-        Ok(sum)
-    }
-
     /// All Rust files that git knows or could know.
     fn rust_files(&self) -> Result<Vec<String>> {
         let list = output(
@@ -411,10 +378,8 @@ fn test_everything() -> Result<()> {
                     Ok(Tally::of_check(session.kernel_clippy(flavour)))
                 });
             }
-            if flavour == Flavour::Kasan {
-                report.stage("KUnit, test and kasan kernels", || {
-                    session.kunit_on(&[Flavour::Test, Flavour::Kasan])
-                });
+            if flavour != Flavour::Debian {
+                report.stage(format!("KUnit, {flavour} kernel"), || session.kunit(&on));
             }
             report.stage(format!("VM tests, {flavour} kernel"), || {
                 session.vm_test(&on, VmTests::AfterHostTests)

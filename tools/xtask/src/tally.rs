@@ -6,7 +6,6 @@ use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::AddAssign;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
@@ -158,34 +157,6 @@ pub fn run_tests(cmd: Command) -> Result<Tally> {
     run_tests_to(cmd, std::io::stdout(), std::io::stderr())
 }
 
-/// As [`run_tests`], for runners that run at the same time: gives what it printed beside what it counted.
-///
-/// # Errors
-///
-/// As [`run_tests`].
-pub fn run_tests_held(cmd: Command) -> Result<(Tally, Vec<u8>)> {
-    let held = Held::default();
-    let tally = run_tests_to(cmd, held.clone(), held.clone())?;
-    let mut text = held.0.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok((tally, std::mem::take(&mut *text)))
-}
-
-/// Output in the order in which it came.
-#[derive(Clone, Default)]
-struct Held(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Held {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let mut text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        text.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 fn run_tests_to(mut cmd: Command, stdout: impl Write, stderr: impl Write + Send) -> Result<Tally> {
     let program = cmd.get_program().to_string_lossy().into_owned();
     let mut child = cmd
@@ -331,18 +302,6 @@ mod tests {
         );
         assert_eq!(shell("echo error; exit 101"), Tally::FAILED);
         assert_eq!(shell("true"), Tally::FAILED);
-    }
-
-    #[test]
-    fn held_output() {
-        let mut cmd = Command::new("sh");
-        cmd.args(["-c", "echo 2 passed, 1 failed; echo why >&2; exit 1"]);
-        let (found, text) = run_tests_held(cmd).unwrap();
-        assert_eq!(Some(found), tally(2, 1, 0));
-        let mut lines: Vec<_> = text.split(|b| *b == b'\n').collect();
-        // Two pipes: in either order.
-        lines.sort_unstable();
-        assert_eq!(lines, [&b""[..], b"2 passed, 1 failed", b"why"]);
     }
 
     #[test]
