@@ -409,7 +409,7 @@ impl Host<'_> {
             }
             .run(cmd)?;
             if let Some(runs) = executed(&fs::read_to_string(&log)?) {
-                say(&format!("fuzzing {target}: {runs} runs, clean"));
+                say(format!("fuzzing {target}: {runs} runs, clean"));
             }
             Ok(())
         };
