@@ -497,6 +497,9 @@ impl<'a> Hca<'a> {
         let tracer = has_tracer
             .then(|| Tracer::start(pdev, &dma, &cmd, maker.dispatcher(), debugfs))
             .flatten();
+        if let Some(tracer) = &tracer {
+            watchdog.accompany(tracer.companion());
+        }
 
         dev_info!(
             pdev,

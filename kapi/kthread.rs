@@ -373,6 +373,52 @@ mod tests {
         Ok(())
     }
 
+    /// Sleeps at a bell until there is news, which it takes.
+    struct Listener {
+        probe: Arc<Probe>,
+        bell: Arc<Bell>,
+        news: Arc<Atomic<bool>>,
+    }
+
+    impl Body for Listener {
+        fn run(&self, me: &Me<'_>) {
+            let news = || self.news.load(Relaxed);
+            while me.sleep_at(&self.bell, FOREVER, news) != Woken::Stop {
+                self.probe.runs.add(1, Relaxed);
+                if self.news.xchg(false, Relaxed) {
+                    self.probe.wakes.add(1, Relaxed);
+                }
+            }
+            self.probe.ends.add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn no_news_is_lost_and_none_made_up() -> Result {
+        let probe = Probe::new()?;
+        let bell = Arc::pin_init(Bell::new(), GFP_KERNEL)?;
+        let news = Arc::new(Atomic::new(false), GFP_KERNEL)?;
+        let body = Listener {
+            probe: probe.clone(),
+            bell: bell.clone(),
+            news: news.clone(),
+        };
+        let thread = Thread::start(c"mlx5_rs_test", Class::Normal, body)?;
+        for n in 1..=1000 {
+            news.store(true, Relaxed);
+            // Once: whether it sleeps, is about to, or has not begun.
+            bell.ring();
+            assert!(wait_for(|| probe.wakes.load(Relaxed) >= n));
+        }
+        // Each ring ends one sleep at most, and nothing else does.
+        assert!(probe.runs.load(Relaxed) <= 2000);
+        drop(thread);
+        assert_eq!(probe.ends.load(Relaxed), 1);
+        // A bell outlives its thread.
+        bell.ring();
+        Ok(())
+    }
+
     #[test]
     fn sleeps_end_on_time_or_early() -> Result {
         let probe = Probe::new()?;

@@ -46,6 +46,7 @@ use super::{
         EVENTS, //
     },
     capability::Capability,
+    event::Stamp,
     drain::{
         drain,
         interrupted,
@@ -91,6 +92,7 @@ use crate::{
         dispatch::Subscriber,
         eqe::Event, //
     },
+    health::Companion,
     kapi::{
         completion::Completion,
         dma::DmaBuf,
@@ -116,6 +118,108 @@ mod told {
     pub(super) const STRINGS: u8 = 2;
 }
 
+/// How a self-test went (M5.8).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trial {
+    /// There was none.
+    None,
+    /// Firmware was told to trace its state.
+    Running,
+    /// So many messages came of it.
+    Passed(u64),
+    /// Nothing came.
+    Silent,
+    /// Firmware does not do it.
+    Refused,
+    /// There is no tracer to test.
+    NotOurs,
+}
+
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => write!(f, "none"),
+            Self::Running => write!(f, "running"),
+            Self::Passed(messages) => write!(f, "passed, {messages} messages"),
+            Self::Silent => write!(f, "failed, no message came"),
+            Self::Refused => write!(f, "failed, CORE_DUMP was refused"),
+            Self::NotOurs => write!(f, "failed, the tracer is not ours"),
+        }
+    }
+}
+
+/// Looks with the watchdog whether an event was lost: the thread itself sleeps without a timer.
+pub(super) struct Sentry {
+    desk: Arc<Desk>,
+    memory: Arc<DmaBuf>,
+    /// Where the next block's last event is while an event is waited for; else [`OFF`](Self::OFF).
+    place: Atomic<usize>,
+    /// Time of the last block read, or [`NONE`](Self::NONE).
+    last: Atomic<u64>,
+    /// For how many ticks a newer one has been there.
+    ticks: Atomic<u32>,
+    missed: Atomic<u64>,
+}
+
+impl Sentry {
+    const OFF: usize = usize::MAX;
+    const NONE: u64 = u64::MAX;
+
+    /// An event that takes so many ticks of the watchdog is lost.
+    const PATIENCE: u32 = 10;
+
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(desk: Arc<Desk>, memory: Arc<DmaBuf>) -> Result<Arc<Self>> {
+        let this = Self {
+            desk,
+            memory,
+            place: Atomic::new(Self::OFF),
+            last: Atomic::new(Self::NONE),
+            ticks: Atomic::new(0),
+            missed: Atomic::new(0),
+        };
+        Ok(Arc::new(this, GFP_KERNEL)?)
+    }
+
+    /// From now on an event is waited for, and `reader` reads on then; or not.
+    fn watch(&self, reader: Option<&Reader>) {
+        self.ticks.store(0, Relaxed);
+        let last = reader.and_then(Reader::last);
+        self.last
+            .store(last.map_or(Self::NONE, Timestamp53::get), Relaxed);
+        let place = reader.map_or(Self::OFF, |reader| last_event_of(reader.next_block()));
+        self.place.store(place, Relaxed);
+    }
+
+    /// Events that did not come.
+    pub(super) fn missed(&self) -> u64 {
+        self.missed.load(Relaxed)
+    }
+}
+
+impl Companion for Sentry {
+    fn tick(&self) {
+        let Ok(word) = self.memory.read_word(self.place.load(Relaxed)) else {
+            return;
+        };
+        let last = match self.last.load(Relaxed) {
+            Self::NONE => None,
+            last => Some(Timestamp53::new(last)),
+        };
+        let is_new = Stamp::time_of(word)
+            .is_some_and(|time| last.is_none_or(|last| time.is_after(last)));
+        // A mix of two states at worst makes the thread look once in vain.
+        if !is_new {
+            self.ticks.store(0, Relaxed);
+        } else if self.ticks.fetch_add(1, Relaxed) + 1 == Self::PATIENCE {
+            self.missed.add(1, Relaxed);
+            self.desk.tell(told::TRACES);
+        }
+    }
+}
+
 /// What others tell the thread, and what it shows them.
 #[pin_data]
 pub(super) struct Desk {
@@ -129,6 +233,8 @@ pub(super) struct Desk {
     wanted: Atomic<bool>,
     /// The wish may have changed.
     asked: Atomic<bool>,
+    /// People want a self-test.
+    tested: Atomic<bool>,
     /// The thread is to end, for good.
     over: Atomic<bool>,
     #[pin]
@@ -151,6 +257,7 @@ impl Desk {
                 strange: Atomic::new(0),
                 wanted: Atomic::new(wanted),
                 asked: Atomic::new(true),
+                tested: Atomic::new(false),
                 over: Atomic::new(false),
                 ended <- Completion::new(),
                 board <- new_spinlock!(board, "mlx5_rs_tracer"),
@@ -181,6 +288,21 @@ impl Desk {
         self.ended.wait(MS);
     }
 
+    /// People want to know whether it works.
+    pub(super) fn test(&self) {
+        self.tested.store(true, Relaxed);
+        self.asked.store(true, Relaxed);
+        self.bell.ring();
+    }
+
+    /// Wakes the thread for something, if that is known.
+    fn tell(&self, what: u8) {
+        if let Some(news) = self.news.get(usize::from(what)) {
+            news.store(true, Relaxed);
+            self.bell.ring();
+        }
+    }
+
     fn has_news(&self) -> bool {
         self.asked.load(Relaxed)
             || self.over.load(Relaxed)
@@ -200,16 +322,11 @@ impl Subscriber for Desk {
         let Event::Tracer { what } = event else {
             return;
         };
-        match self.news.get(usize::from(*what)) {
-            Some(news) => {
-                news.store(true, Relaxed);
-                if let Some(seen) = self.board.lock().events.get_mut(usize::from(*what)) {
-                    *seen += 1;
-                }
-                self.bell.ring();
-            }
+        match self.board.lock().events.get_mut(usize::from(*what)) {
+            Some(seen) => *seen += 1,
             None => self.strange.add(1, Relaxed),
         }
+        self.tell(*what);
     }
 }
 
@@ -234,6 +351,7 @@ pub(super) struct Board {
     parser: ParserCounters,
     string_loads: u64,
     failed_commands: u64,
+    trial: Trial,
 }
 
 impl Desk {
@@ -261,7 +379,8 @@ impl Desk {
         writeln!(f, "string_sections {}", board.sections)?;
         writeln!(f, "string_bytes {}", board.string_bytes)?;
         writeln!(f, "strings_complete {}", u8::from(board.strings_complete))?;
-        writeln!(f, "last_time {:#x}", board.last.map_or(0, Timestamp53::get))
+        writeln!(f, "last_time {:#x}", board.last.map_or(0, Timestamp53::get))?;
+        writeln!(f, "self_test {}", board.trial)
     }
 
     /// Prints all that is counted.
@@ -269,6 +388,7 @@ impl Desk {
         &self,
         f: &mut kernel::fmt::Formatter<'_>,
         ring: &Ring,
+        sentry: &Sentry,
     ) -> fmt::Result {
         let board = *self.board.lock();
         let (kept, forgotten) = ring.counts();
@@ -296,6 +416,7 @@ impl Desk {
             ("trace_events", traces),
             ("string_events", strings),
             ("strange_events", self.strange.load(Relaxed)),
+            ("missed_events", sentry.missed()),
             ("needless_events", board.pace.needless_events),
             ("barren_events", board.pace.barren_events),
             ("rounds", board.pace.rounds),
@@ -324,14 +445,18 @@ impl Desk {
     }
 }
 
+/// Where the last event of a block is.
+fn last_event_of(block: u32) -> usize {
+    block as usize * BLOCK + (EVENTS - 1) * EVENT
+}
+
 /// The trace buffer, for the reader.
 struct Memory<'a>(&'a DmaBuf);
 
 impl Source for Memory<'_> {
     #[inline]
     fn last_event(&self, block: u32) -> u64 {
-        let at = block as usize * BLOCK + (EVENTS - 1) * EVENT;
-        self.0.read_word(at).unwrap_or(0)
+        self.0.read_word(last_event_of(block)).unwrap_or(0)
     }
 
     #[inline]
@@ -383,6 +508,7 @@ pub(super) struct Engine<'a> {
     dev: &'a Device<Bound>,
     cmd: Arc<Interface<'a>>,
     desk: Arc<Desk>,
+    sentry: Arc<Sentry>,
     share: fn() -> u32,
     ownership: Ownership,
     pace: Pace,
@@ -410,6 +536,10 @@ pub(super) struct Engine<'a> {
     wanted: bool,
     string_loads: u64,
     failed_commands: u64,
+    trial: Trial,
+    /// Of a self-test that runs: messages before it, and when its time is up.
+    trial_from: u64,
+    trial_due: Option<i64>,
     failures: Throttle,
     remarks: Throttle,
 }
@@ -423,6 +553,7 @@ impl<'a> Engine<'a> {
         dev: &'a Device<Bound>,
         cmd: Arc<Interface<'a>>,
         desk: Arc<Desk>,
+        sentry: Arc<Sentry>,
         outlet: Outlet<'a>,
         mkey: Mkey<'a>,
         size: BufferSize,
@@ -440,6 +571,7 @@ impl<'a> Engine<'a> {
                 dev,
                 cmd,
                 desk,
+                sentry,
                 share,
                 ownership: Ownership::new(Pauses::DEFAULT),
                 pace: Pace::new(Limits::DEFAULT),
@@ -462,6 +594,9 @@ impl<'a> Engine<'a> {
                 wanted: false,
                 string_loads: 0,
                 failed_commands: 0,
+                trial: Trial::None,
+                trial_from: 0,
+                trial_due: None,
                 failures: Throttle::new(),
                 remarks: Throttle::new(),
             },
@@ -489,6 +624,7 @@ impl<'a> Engine<'a> {
             parser: ParserCounters::default(),
             string_loads: 0,
             failed_commands: 0,
+            trial: Trial::None,
         }
     }
 
@@ -500,10 +636,13 @@ impl<'a> Engine<'a> {
             desk.wakeups.add(1, Relaxed);
             self.heed(&goes_on);
             self.publish();
+            let waits = self.ownership.is_owner() && self.pace.mode() == Mode::Event;
+            self.sentry.watch(waits.then_some(&self.reader));
             if goes_on() {
                 me.sleep_at(&desk.bell, self.due(), || desk.has_news());
             }
         }
+        self.sentry.watch(None);
         self.stop();
         self.publish();
         desk.ended.signal_all();
@@ -558,6 +697,54 @@ impl<'a> Engine<'a> {
             let step = self.pace.event(us(kthread::now_ns()));
             self.step(step);
         }
+        if desk.tested.xchg(false, Relaxed) {
+            self.begin_trial();
+        }
+        if self.trial == Trial::Running {
+            self.judge_trial();
+        }
+    }
+
+    /// Has firmware trace something.
+    fn begin_trial(&mut self) {
+        /// How long it may take, in microseconds.
+        const US: u64 = 1_000_000;
+
+        if !self.ownership.is_owner() {
+            self.trial = Trial::NotOurs;
+            return;
+        }
+        self.drain(self.reader.blocks());
+        self.trial_from = self.messages();
+        self.trial = Trial::Running;
+        self.trial_due = Some(in_us(US));
+        if let Err(error) = registers::core_dump(&self.cmd) {
+            self.complain(&error);
+            self.trial = Trial::Refused;
+            self.trial_due = None;
+        }
+    }
+
+    /// Looks whether it is there.
+    fn judge_trial(&mut self) {
+        let late = passed(&mut self.trial_due);
+        if self.ownership.is_owner() {
+            // Whether there was an event or not: the buffer is what counts.
+            self.drain(self.pace.budget());
+        }
+        let messages = self.messages().saturating_sub(self.trial_from);
+        if messages != 0 {
+            self.trial = Trial::Passed(messages);
+            self.trial_due = None;
+        } else if late {
+            self.trial = Trial::Silent;
+        }
+    }
+
+    /// Messages read.
+    fn messages(&self) -> u64 {
+        let counters = self.parser.counters();
+        counters.messages + counters.others + counters.incomplete
     }
 
     /// When the thread is to look again by itself.
@@ -573,6 +760,7 @@ impl<'a> Engine<'a> {
             self.own_due,
             self.pace_due.filter(|_| owner),
             self.arm_due.filter(|_| owner),
+            self.trial_due,
         ]
         .into_iter()
         .flatten()
@@ -594,6 +782,7 @@ impl<'a> Engine<'a> {
         board.parser = *self.parser.counters();
         board.string_loads = self.string_loads;
         board.failed_commands = self.failed_commands;
+        board.trial = self.trial;
     }
 
     /// A command failed.

@@ -66,7 +66,8 @@ use self::{
     capability::Capability,
     engine::{
         Desk,
-        Engine, //
+        Engine,
+        Sentry, //
     },
     output::{
         Outlet,
@@ -82,6 +83,7 @@ use crate::{
         Dispatcher,
         Subscription, //
     },
+    health::Companion,
     kapi::{
         self,
         debugfs::{
@@ -198,6 +200,7 @@ pub(crate) struct Tracer<'a> {
     _files: Files<'a>,
     _subscription: Subscription<'a>,
     desk: Arc<Desk>,
+    sentry: Arc<Sentry>,
     _thread: Pin<KBox<Thread<Worker<'a>>>>,
 }
 
@@ -240,11 +243,12 @@ impl<'a> Tracer<'a> {
         let memory = Arc::new(memory, GFP_KERNEL).map_err(Error::from)?;
         let pd = Pd::new(cmd.clone())?;
         // Direct, with local write, never to be changed or invalidated: what a trace buffer needs (M5.2).
-        let mkey = Mkey::direct(pd, memory, Access::LOCAL_WRITE)?;
+        let mkey = Mkey::direct(pd, memory.clone(), Access::LOCAL_WRITE)?;
 
         let name = kapi::pci::name(pdev);
         let board = Engine::board(size, mkey.key().get(), &register);
         let desk = Desk::new(tracer.get() == 1, board)?;
+        let sentry = Sentry::new(desk.clone(), memory)?;
         let ring = Ring::new()?;
         let outlet = Outlet::new(name, ring.clone());
         let share = || tracer_cpu_percent.get();
@@ -252,6 +256,7 @@ impl<'a> Tracer<'a> {
             pdev.as_ref(),
             cmd.clone(),
             desk.clone(),
+            sentry.clone(),
             outlet,
             mkey,
             size,
@@ -262,11 +267,12 @@ impl<'a> Tracer<'a> {
         let title = CString::try_from_fmt(kernel::prelude::fmt!("mlx5_rs_tracer/{name}"))?;
         let thread = Thread::start(&title, Class::Normal, Worker { engine })?;
         let subscription = dispatcher.subscribe(EventType::DEVICE_TRACER, desk.clone())?;
-        let files = Self::files(name, debugfs, &desk, &ring)?;
+        let files = Self::files(name, debugfs, &desk, &ring, &sentry)?;
         Ok(Self {
             _files: files,
             _subscription: subscription,
             desk,
+            sentry,
             _thread: thread,
         })
     }
@@ -276,6 +282,7 @@ impl<'a> Tracer<'a> {
         debugfs: &Arc<Dir>,
         desk: &Arc<Desk>,
         ring: &Arc<Ring>,
+        sentry: &Arc<Sentry>,
     ) -> Result<Files<'a>> {
         let dir = Arc::new(debugfs.child(c"tracer"), GFP_KERNEL)?;
         let mut files = Files::new(dir);
@@ -283,8 +290,8 @@ impl<'a> Tracer<'a> {
         files.add(c"traces", move |f| shown.show(f, name))?;
         let shown = desk.clone();
         files.add(c"state", move |f| shown.show_state(f))?;
-        let (shown, kept) = (desk.clone(), ring.clone());
-        files.add(c"counters", move |f| shown.show_counters(f, &kept))?;
+        let (shown, kept, sentry) = (desk.clone(), ring.clone(), sentry.clone());
+        files.add(c"counters", move |f| shown.show_counters(f, &kept, &sentry))?;
         let (shown, told) = (desk.clone(), desk.clone());
         files.add_control(
             c"control",
@@ -301,10 +308,20 @@ impl<'a> Tracer<'a> {
                     told.want(false);
                     Ok(())
                 }
+                "test" => {
+                    told.test();
+                    Ok(())
+                }
+                // What there is to write is in the document.
                 _ => Err(EINVAL),
             },
         )?;
         Ok(files)
+    }
+
+    /// Who looks whether an event was lost, when the watchdog is awake.
+    pub(crate) fn companion(&self) -> Arc<dyn Companion + 'a> {
+        self.sentry.clone()
     }
 
     /// Gives the tracer back now, in bounded time: nothing is said to the device for it any more.

@@ -27,6 +27,7 @@ use crate::{
         own::RegisterId,
         registers::McamReg,
         tracer::{
+            CoreDumpReg,
             MtrcCap,
             MtrcCtrl, //
         }, //
@@ -112,6 +113,16 @@ pub(super) fn switch(cmd: &Interface<'_>, on: bool) -> Result<(), CommandError> 
 /// [`CommandError`] of ACCESS_REG.
 pub(super) fn arm(cmd: &Interface<'_>) -> Result<Timestamp53, CommandError> {
     control(cmd, capability::arm())
+}
+
+/// Has firmware trace its state.
+///
+/// # Errors
+///
+/// [`CommandError`] of ACCESS_REG.
+pub(super) fn core_dump(cmd: &Interface<'_>) -> Result<(), CommandError> {
+    let mut register = CoreDumpReg::new();
+    access(cmd, RegisterId::CORE_DUMP, Access::Write, &mut register)
 }
 
 /// Why there are no strings.

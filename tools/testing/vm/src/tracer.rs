@@ -196,6 +196,8 @@ pub struct Reading {
     pub torn: u64,
     /// Lines that say that a part of a message is missing.
     pub fragments: u64,
+    /// Traces of which the device lost a part.
+    pub cut: u64,
     /// Traces that are missing, though no gap is told there.
     pub silent: u64,
     /// The first of them.
@@ -240,6 +242,7 @@ pub fn judge(items: Vec<Item>, truth: &[(u64, Entry)], script: Script, apart: u6
         .filter(|(_, entry)| entry.partial)
         .map(|(n, _)| *n)
         .collect();
+    reading.cut = partial.len() as u64;
     let whole: Vec<(u64, Entry)> = truth
         .iter()
         .filter(|(n, _)| !partial.contains(n))
@@ -259,6 +262,7 @@ impl Reading {
         self.blocks += other.blocks;
         self.torn += other.torn;
         self.fragments += other.fragments;
+        self.cut += other.cut;
         self.silent += other.silent;
         self.example = self.example.take().or(other.example);
     }
