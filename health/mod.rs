@@ -546,10 +546,7 @@ impl<'a> Watchdog<'a> {
             alarm,
             firmware,
             dismissed: Atomic::new(false),
-            companion: KBox::pin_init(
-                new_spinlock!(None, "mlx5_rs_health_companion"),
-                GFP_KERNEL,
-            )?,
+            companion: KBox::pin_init(new_spinlock!(None, "mlx5_rs_health_companion"), GFP_KERNEL)?,
         };
         // It must read on time when programs spin on all CPUs, and when interrupts storm.
         Ok(Self(Thread::start(&name, Class::RealTime, watch)?))

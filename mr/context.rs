@@ -241,10 +241,7 @@ mod tests {
         assert_eq!(key.write(&mut input, [0x1008].into_iter()), None);
         let crooked = Direct { start: 8, ..key };
         assert_eq!(crooked.write(&mut input, pages(1)), None);
-        let wide = Direct {
-            pd: 1 << 24,
-            ..key
-        };
+        let wide = Direct { pd: 1 << 24, ..key };
         assert_eq!(wide.write(&mut input, pages(1)), None);
         let high = Direct {
             start: 0xffff_ffff_ffff_f000,

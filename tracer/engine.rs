@@ -46,13 +46,13 @@ use super::{
         EVENTS, //
     },
     capability::Capability,
-    event::Stamp,
     drain::{
         drain,
         interrupted,
         Drained,
         Record, //
     },
+    event::Stamp,
     output::{
         Outlet,
         Ring, //
@@ -208,8 +208,8 @@ impl Companion for Sentry {
             Self::NONE => None,
             last => Some(Timestamp53::new(last)),
         };
-        let is_new = Stamp::time_of(word)
-            .is_some_and(|time| last.is_none_or(|last| time.is_after(last)));
+        let is_new =
+            Stamp::time_of(word).is_some_and(|time| last.is_none_or(|last| time.is_after(last)));
         // A mix of two states at worst makes the thread look once in vain.
         if !is_new {
             self.ticks.store(0, Relaxed);
@@ -803,11 +803,7 @@ impl<'a> Engine<'a> {
     /// Something that is to be known, and may happen often.
     fn mention(&self, what: &dyn fmt::Display) {
         if let Some(n) = self.remarks.hit() {
-            dev_info!(
-                self.dev,
-                "firmware tracer: {} (remark {n})\n",
-                Show(what)
-            );
+            dev_info!(self.dev, "firmware tracer: {} (remark {n})\n", Show(what));
         }
     }
 
@@ -859,7 +855,9 @@ impl<'a> Engine<'a> {
                     Err(why) => {
                         match why {
                             NoStart::Command(error) => self.complain(&error),
-                            NoStart::Memory => self.mention(&"it does not trace to memory any more"),
+                            NoStart::Memory => {
+                                self.mention(&"it does not trace to memory any more")
+                            }
                             NoStart::Size => self.mention(&"it does not take the buffer any more"),
                         }
                         self.ownership.begin_failed()

@@ -137,7 +137,10 @@ pub(crate) fn is_there(
     match registers::are_there(cmd, caps) {
         Ok(true) => true,
         Ok(false) => {
-            dev_info!(pdev, "no firmware tracer: MCAM does not have its registers\n");
+            dev_info!(
+                pdev,
+                "no firmware tracer: MCAM does not have its registers\n"
+            );
             false
         }
         Err(error) => {

@@ -170,4 +170,3 @@ pub(super) fn strings(
 pub(super) fn same_strings(one: &MtrcCap, other: &MtrcCap) -> bool {
     Section::all(one).eq(Section::all(other))
 }
-

@@ -121,7 +121,11 @@ pub fn listen(vm: &Vm, on: bool) -> Result<()> {
     // By name: if two drivers are loaded each has an event of this name, and
     // only one of them a folder.
     for event in ["mlx5:mlx5_fw", "mlx5:mlx5_fw_gap"] {
-        let word = if on { event.to_owned() } else { format!("!{event}") };
+        let word = if on {
+            event.to_owned()
+        } else {
+            format!("!{event}")
+        };
         match set("set_event", &word) {
             // Only this project's driver has it.
             Err(_) if event.ends_with("_gap") => {}
@@ -176,7 +180,10 @@ pub fn items(vm: &Vm, id: DeviceId) -> Result<Vec<Item>> {
     let bdf = vm.bdf(id);
     let lines: Vec<&str> = trace
         .lines()
-        .filter_map(|line| line.split_once(" mlx5_fw: ").or(line.split_once(" mlx5_fw_gap: ")))
+        .filter_map(|line| {
+            line.split_once(" mlx5_fw: ")
+                .or(line.split_once(" mlx5_fw_gap: "))
+        })
         .map(|(_, text)| text)
         .filter(|text| text.starts_with(&bdf))
         .collect();
@@ -307,7 +314,8 @@ impl Reading {
             if !marks.iter().any(|mark| (low..=high).contains(mark)) {
                 self.silent += 1;
                 let (n, entry) = written[rank];
-                self.example.get_or_insert_with(|| format!("trace {n}, {entry:x?}"));
+                self.example
+                    .get_or_insert_with(|| format!("trace {n}, {entry:x?}"));
             }
         }
     }

@@ -8,8 +8,9 @@ use anyhow::{ensure, Context, Result};
 use mlx5_model::tracer::Owner;
 use mlx5_vm::manifest::Kernel;
 use mlx5_vm::process::wait_until;
-use mlx5_vm::tracer::{self, Item, Reading};
-use mlx5_vm::vm::{DeviceId, Vm, DRIVER};
+use mlx5_vm::qemu::Hardware;
+use mlx5_vm::tracer::{self, Reading};
+use mlx5_vm::vm::{with, Boot, DeviceId, Vm, DRIVER};
 use std::time::Duration;
 
 pub const TESTS: &[Test] = &[
@@ -29,6 +30,9 @@ pub const TESTS: &[Test] = &[
     Test::new("tracer_rs::idle", TEST, idle),
     Test::new("tracer_rs::is_controlled", TEST, is_controlled),
     Test::new("tracer_rs::goes_without", TEST, goes_without),
+    Test::new("tracer_rs::outages", TEST, outages),
+    // The tool looks below debugfs, where only this kernel has the trace.
+    Test::new("tracer_rs::mstfwtrace", &[Kernel::Debian], mstfwtrace).on_root(),
     Test::new(
         "tracer_rs::life_goes_on",
         &[Kernel::Test, Kernel::Kasan],
@@ -133,7 +137,9 @@ fn nothing_silent(reading: &Reading) -> Result<()> {
     let t = &reading.tally;
     ensure!(
         t.written > 0
-            && t.wrong() == 0
+            && t.wrong() == t.wrong_flags
+            // What is lost within one message may be told by another's event.
+            && t.wrong_flags <= reading.cut
             && t.wrong_time == 0
             && reading.silent == 0
             && (t.missing() == 0 || reading.blocks + reading.torn > 0),
@@ -152,7 +158,7 @@ fn is_overrun(lab: &Lab) -> Result<()> {
         traced(vm, "config", "", |vm, id| {
             tracer::wait_ready(vm, id)?;
             let timeout = vm.soon() * 4;
-            let traces: u64 = if is_long() { 10_000_000 } else { 120_000 };
+            let traces: u64 = if is_long() { 10_000_000 } else { 60_000 };
             let mut all = Reading::default();
             let mut left = traces;
             let traffics = ["rate=100"].iter().chain(tracer::TRAFFICS.iter().cycle());
@@ -182,10 +188,7 @@ fn is_overrun(lab: &Lab) -> Result<()> {
 
 /// Writes a word to the driver's control file.
 fn control(vm: &Vm, id: DeviceId, word: &str) -> Result<Option<i32>> {
-    let path = format!(
-        "/sys/kernel/debug/{DRIVER}/{}/tracer/control",
-        vm.bdf(id)
-    );
+    let path = format!("/sys/kernel/debug/{DRIVER}/{}/tracer/control", vm.bdf(id));
     match vm.agent().set(&path, word, vm.soon()) {
         Ok(()) => Ok(None),
         Err(error) => Ok(Some(error.errno().context(format!("{error}"))?)),
@@ -377,14 +380,14 @@ fn is_controlled(lab: &Lab) -> Result<()> {
         traced(vm, "config", "tracer=2", |vm, id| {
             let soon = vm.soon();
             wait_state(vm, id, "state stopped")?;
-            ensure!(debugfs(vm, id, "tracer/control")? == "stop\n");
+            ensure!(debugfs(vm, id, "tracer/control")?.trim() == "stop");
             ensure!(vm.model(id)?.control().tracer("")?.counters.requests == 0);
             ensure!(control(vm, id, "test")?.is_none());
             wait_state(vm, id, "self_test failed, the tracer is not ours")?;
             for _ in 0..3 {
                 ensure!(control(vm, id, "start")?.is_none());
                 wait_owner(vm, id, Owner::Driver)?;
-                ensure!(debugfs(vm, id, "tracer/control")? == "start\n");
+                ensure!(debugfs(vm, id, "tracer/control")?.trim() == "start");
                 tracer::wait_ready(vm, id)?;
                 all_right(&read(vm, id, "rate=500 count=100", soon)?)?;
                 ensure!(control(vm, id, "start\n")?.is_none());
@@ -396,7 +399,10 @@ fn is_controlled(lab: &Lab) -> Result<()> {
             for word in ["", " ", "begin", "start stop", "\u{fc}", &long] {
                 let errno = control(vm, id, word)?;
                 // Writing nothing is not writing.
-                ensure!(errno == Some(EINVAL) || word.is_empty(), "{word:?}: {errno:?}");
+                ensure!(
+                    errno == Some(EINVAL) || word.is_empty(),
+                    "{word:?}: {errno:?}"
+                );
             }
             // Firmware is made to say something.
             ensure!(control(vm, id, "start")?.is_none());
@@ -462,6 +468,54 @@ fn goes_without(lab: &Lab) -> Result<()> {
             vm.model(id)?.run("faults clear")?;
             down(vm, id).with_context(|| format!("{register:#x}"))?;
         }
+        Ok(())
+    })
+}
+
+/// The device falls silent, vanishes or dies at each command, those of the
+/// tracer among them, whose number depends on when its thread comes to run.
+fn outages(lab: &Lab) -> Result<()> {
+    /// So many commands a bring-up has.
+    const MOST: usize = 100;
+    lab.shared(|vm| {
+        let timeout = 400 * vm.manifest().kernel.slowness();
+        load(vm, &format!("cmd_timeout_ms={timeout}"))?;
+        let id = vm.add_device(&[])?;
+        up(vm, id)?;
+        wait_state(vm, id, "strings_complete 1")?;
+        wait_owner(vm, id, Owner::Driver)?;
+        down(vm, id)?;
+        let outages = [
+            ("ones", "ones off"),
+            ("vanish", "vanish off"),
+            ("fatal", "health clear"),
+        ];
+        // The first commands have a test of their own.
+        let step = if is_long() { 1 } else { 7 };
+        for (number, at) in (25..MOST).step_by(step).enumerate() {
+            let (act, mend) = outages[number % outages.len()];
+            let what = || format!("{act} at command {at}");
+            vm.model(id)?
+                .run(&format!("fault op=* skip={at} count=1 act={act}"))?;
+            let bound = vm.bind(id, DRIVER, soon(vm)).is_ok();
+            if bound {
+                // It may strike later, or on the way down.
+                vm.unbind(id, DRIVER, soon(vm)).with_context(what)?;
+            }
+            ensure!(vm.driver_of(id)?.is_none());
+            let model = vm.model(id)?;
+            model.run("faults clear")?;
+            model.run(mend)?;
+            if act == "vanish" {
+                vm.renew(id)?;
+            }
+            vm.model(id)?.check().with_context(what)?;
+            up(vm, id).with_context(what)?;
+            alive(vm, id).with_context(what)?;
+            wait_owner(vm, id, Owner::Driver).with_context(what)?;
+            down(vm, id).with_context(what)?;
+        }
+        vm.hunt_leaks();
         Ok(())
     })
 }
@@ -540,4 +594,24 @@ fn beside_upstream(lab: &Lab) -> Result<()> {
 
 fn soon(vm: &Vm) -> Duration {
     vm.scaled(BRING_UP)
+}
+
+/// The stock tool prints each trace whose time is greater than all before
+/// (field case C33).
+fn mstfwtrace(lab: &Lab) -> Result<()> {
+    let boot = Boot {
+        hardware: Hardware {
+            ports: 1,
+            ..Hardware::default()
+        },
+        root: true,
+        ..Boot::default()
+    };
+    with(Vm::boot(&lab.manifest, lab.test, &boot)?, |vm| {
+        traced(vm, "config", "", |vm, id| {
+            tracer::wait_ready(vm, id)?;
+            all_right(&read(vm, id, "rate=500 count=100", vm.soon())?)?;
+            crate::tracer::check_mstfwtrace(vm, id)
+        })
+    })
 }
