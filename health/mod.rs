@@ -379,6 +379,9 @@ fn sample(segment: &Segment<'_>, pdev: Option<&pci::Device<Bound>>) -> Sample {
     }
 }
 
+/// Who looks along, if somebody does.
+type Guest<'a> = Option<Arc<dyn Companion + 'a>>;
+
 /// What the thread works with.
 struct Watch<'a> {
     pdev: &'a pci::Device<Bound>,
@@ -388,7 +391,7 @@ struct Watch<'a> {
     alarm: Arc<dyn Alarm + 'a>,
     firmware: Firmware,
     dismissed: Atomic<bool>,
-    companion: Pin<KBox<SpinLock<Option<Arc<dyn Companion + 'a>>>>>,
+    companion: Pin<KBox<SpinLock<Guest<'a>>>>,
 }
 
 impl Watch<'_> {

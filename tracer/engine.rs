@@ -12,56 +12,42 @@ use kernel::{
         Bound,
         Device, //
     },
-    new_spinlock,
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        barrier::{
-            dma_mb,
-            Read, //
-        },
-        Arc,
-        SpinLock, //
+        atomic::Relaxed,
+        Arc, //
     }, //
 };
 
 use super::{
     assembly::{
         Parser,
-        ParserCounters,
         Row,
         ROWS, //
     },
     block::{
         Block,
         BufferSize,
-        Reader,
-        ReaderCounters,
-        Source,
-        BLOCK,
-        EVENT,
-        EVENTS, //
+        Reader, //
     },
     capability::Capability,
+    desk::{
+        told,
+        Desk,
+        Trial, //
+    },
     drain::{
         drain,
         interrupted,
         Drained,
         Record, //
     },
-    event::Stamp,
-    output::{
-        Outlet,
-        Ring, //
-    },
+    memory::Memory,
+    output::Outlet,
     ownership::{
         Action,
         Answer,
         Ownership,
-        OwnershipCounters,
         Pauses,
         State, //
     },
@@ -69,7 +55,6 @@ use super::{
         Limits,
         Mode,
         Pace,
-        PaceCounters,
         Round,
         Step, //
     },
@@ -77,6 +62,7 @@ use super::{
         self,
         NoStrings, //
     },
+    sentry::Sentry,
     strings::{
         Database,
         Section, //
@@ -88,17 +74,9 @@ use crate::{
         CommandError,
         Interface, //
     },
-    eq::{
-        dispatch::Subscriber,
-        eqe::Event, //
-    },
-    health::Companion,
     kapi::{
-        completion::Completion,
-        dma::DmaBuf,
         kthread::{
             self,
-            Bell,
             Me,
             FOREVER, //
         },
@@ -110,367 +88,6 @@ use crate::{
     layouts::tracer::MtrcCap,
     mr::Mkey,
 };
-
-/// What the event 0x26 tells, by its subtype (hardware.md 3.3).
-mod told {
-    pub(super) const OWNERSHIP: u8 = 0;
-    pub(super) const TRACES: u8 = 1;
-    pub(super) const STRINGS: u8 = 2;
-}
-
-/// How a self-test went (M5.8).
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Trial {
-    /// There was none.
-    None,
-    /// Firmware was told to trace its state.
-    Running,
-    /// So many messages came of it.
-    Passed(u64),
-    /// Nothing came.
-    Silent,
-    /// Firmware does not do it.
-    Refused,
-    /// There is no tracer to test.
-    NotOurs,
-}
-
-impl fmt::Display for Trial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => write!(f, "none"),
-            Self::Running => write!(f, "running"),
-            Self::Passed(messages) => write!(f, "passed, {messages} messages"),
-            Self::Silent => write!(f, "failed, no message came"),
-            Self::Refused => write!(f, "failed, CORE_DUMP was refused"),
-            Self::NotOurs => write!(f, "failed, the tracer is not ours"),
-        }
-    }
-}
-
-/// Looks with the watchdog whether an event was lost: the thread itself sleeps without a timer.
-pub(super) struct Sentry {
-    desk: Arc<Desk>,
-    memory: Arc<DmaBuf>,
-    /// Where the next block's last event is while an event is waited for; else [`OFF`](Self::OFF).
-    place: Atomic<usize>,
-    /// Time of the last block read, or [`NONE`](Self::NONE).
-    last: Atomic<u64>,
-    /// For how many ticks a newer one has been there.
-    ticks: Atomic<u32>,
-    missed: Atomic<u64>,
-}
-
-impl Sentry {
-    const OFF: usize = usize::MAX;
-    const NONE: u64 = u64::MAX;
-
-    /// An event that takes so many ticks of the watchdog is lost.
-    const PATIENCE: u32 = 10;
-
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(super) fn new(desk: Arc<Desk>, memory: Arc<DmaBuf>) -> Result<Arc<Self>> {
-        let this = Self {
-            desk,
-            memory,
-            place: Atomic::new(Self::OFF),
-            last: Atomic::new(Self::NONE),
-            ticks: Atomic::new(0),
-            missed: Atomic::new(0),
-        };
-        Ok(Arc::new(this, GFP_KERNEL)?)
-    }
-
-    /// From now on an event is waited for, and `reader` reads on then; or not.
-    fn watch(&self, reader: Option<&Reader>) {
-        self.ticks.store(0, Relaxed);
-        let last = reader.and_then(Reader::last);
-        self.last
-            .store(last.map_or(Self::NONE, Timestamp53::get), Relaxed);
-        let place = reader.map_or(Self::OFF, |reader| last_event_of(reader.next_block()));
-        self.place.store(place, Relaxed);
-    }
-
-    /// Events that did not come.
-    pub(super) fn missed(&self) -> u64 {
-        self.missed.load(Relaxed)
-    }
-}
-
-impl Companion for Sentry {
-    fn tick(&self) {
-        let Ok(word) = self.memory.read_word(self.place.load(Relaxed)) else {
-            return;
-        };
-        let last = match self.last.load(Relaxed) {
-            Self::NONE => None,
-            last => Some(Timestamp53::new(last)),
-        };
-        let is_new =
-            Stamp::time_of(word).is_some_and(|time| last.is_none_or(|last| time.is_after(last)));
-        // A mix of two states at worst makes the thread look once in vain.
-        if !is_new {
-            self.ticks.store(0, Relaxed);
-        } else if self.ticks.fetch_add(1, Relaxed) + 1 == Self::PATIENCE {
-            self.missed.add(1, Relaxed);
-            self.desk.tell(told::TRACES);
-        }
-    }
-}
-
-/// What others tell the thread, and what it shows them.
-#[pin_data]
-pub(super) struct Desk {
-    #[pin]
-    bell: Bell,
-    /// Whether there were events since the thread looked, by subtype.
-    news: [Atomic<bool>; 3],
-    /// Events of other subtypes.
-    strange: Atomic<u64>,
-    /// Whether people want traces.
-    wanted: Atomic<bool>,
-    /// The wish may have changed.
-    asked: Atomic<bool>,
-    /// People want a self-test.
-    tested: Atomic<bool>,
-    /// The thread is to end, for good.
-    over: Atomic<bool>,
-    #[pin]
-    ended: Completion,
-    #[pin]
-    board: SpinLock<Board>,
-    /// How often the thread woke up.
-    wakeups: Atomic<u64>,
-}
-
-impl Desk {
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(super) fn new(wanted: bool, board: Board) -> Result<Arc<Self>> {
-        Arc::pin_init(
-            try_pin_init!(Self {
-                bell <- Bell::new(),
-                news: [const { Atomic::new(false) }; 3],
-                strange: Atomic::new(0),
-                wanted: Atomic::new(wanted),
-                asked: Atomic::new(true),
-                tested: Atomic::new(false),
-                over: Atomic::new(false),
-                ended <- Completion::new(),
-                board <- new_spinlock!(board, "mlx5_rs_tracer"),
-                wakeups: Atomic::new(0),
-            }? Error),
-            GFP_KERNEL,
-        )
-    }
-
-    /// People want traces, or not any more.
-    pub(super) fn want(&self, wanted: bool) {
-        self.wanted.store(wanted, Relaxed);
-        self.asked.store(true, Relaxed);
-        self.bell.ring();
-    }
-
-    /// Whether they do.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.wanted.load(Relaxed)
-    }
-
-    /// Ends the thread's work in order, and waits for that as long as a few commands of a teardown take.
-    pub(super) fn end(&self) {
-        const MS: u32 = 10_000;
-
-        self.over.store(true, Relaxed);
-        self.bell.ring();
-        self.ended.wait(MS);
-    }
-
-    /// People want to know whether it works.
-    pub(super) fn test(&self) {
-        self.tested.store(true, Relaxed);
-        self.asked.store(true, Relaxed);
-        self.bell.ring();
-    }
-
-    /// Wakes the thread for something, if that is known.
-    fn tell(&self, what: u8) {
-        if let Some(news) = self.news.get(usize::from(what)) {
-            news.store(true, Relaxed);
-            self.bell.ring();
-        }
-    }
-
-    fn has_news(&self) -> bool {
-        self.asked.load(Relaxed)
-            || self.over.load(Relaxed)
-            || self.news.iter().any(|news| news.load(Relaxed))
-    }
-
-    /// Takes the events of a subtype; whether there were some.
-    fn take(&self, what: u8) -> bool {
-        self.news
-            .get(usize::from(what))
-            .is_some_and(|news| news.xchg(false, Relaxed))
-    }
-}
-
-impl Subscriber for Desk {
-    fn event(&self, event: &Event) {
-        let Event::Tracer { what } = event else {
-            return;
-        };
-        match self.board.lock().events.get_mut(usize::from(*what)) {
-            Some(seen) => *seen += 1,
-            None => self.strange.add(1, Relaxed),
-        }
-        self.tell(*what);
-    }
-}
-
-/// What people see.
-#[derive(Clone, Copy)]
-pub(super) struct Board {
-    state: State,
-    mode: Mode,
-    wanted: bool,
-    capability: Capability,
-    size: BufferSize,
-    key: u32,
-    sections: usize,
-    string_bytes: usize,
-    strings_complete: bool,
-    last: Option<Timestamp53>,
-    /// Events by subtype.
-    events: [u64; 3],
-    ownership: OwnershipCounters,
-    pace: PaceCounters,
-    reader: ReaderCounters,
-    parser: ParserCounters,
-    string_loads: u64,
-    failed_commands: u64,
-    trial: Trial,
-}
-
-impl Desk {
-    /// Prints where the tracer is.
-    pub(super) fn show_state(&self, f: &mut kernel::fmt::Formatter<'_>) -> fmt::Result {
-        let board = *self.board.lock();
-        let state = match board.state {
-            State::Stopped => "stopped",
-            State::Waiting => "waiting for ownership",
-            State::Asking | State::Confirming => "asking",
-            State::Owner | State::Checking => "tracing",
-        };
-        let mode = match board.mode {
-            Mode::Event => "events",
-            Mode::Poll => "polling",
-        };
-        writeln!(f, "state {state}")?;
-        writeln!(f, "wanted {}", u8::from(board.wanted))?;
-        let owner = matches!(board.state, State::Owner | State::Checking);
-        writeln!(f, "owner {}", u8::from(owner))?;
-        writeln!(f, "mode {mode}")?;
-        writeln!(f, "buffer_bytes {}", board.size.blocks() as usize * BLOCK)?;
-        writeln!(f, "log_max_buffer {}", board.capability.log_max_buffer)?;
-        writeln!(f, "mkey {:#x}", board.key)?;
-        writeln!(f, "string_sections {}", board.sections)?;
-        writeln!(f, "string_bytes {}", board.string_bytes)?;
-        writeln!(f, "strings_complete {}", u8::from(board.strings_complete))?;
-        writeln!(f, "last_time {:#x}", board.last.map_or(0, Timestamp53::get))?;
-        writeln!(f, "self_test {}", board.trial)
-    }
-
-    /// Prints all that is counted.
-    pub(super) fn show_counters(
-        &self,
-        f: &mut kernel::fmt::Formatter<'_>,
-        ring: &Ring,
-        sentry: &Sentry,
-    ) -> fmt::Result {
-        let board = *self.board.lock();
-        let (kept, forgotten) = ring.counts();
-        let [changes, traces, strings] = board.events;
-        for (name, value) in [
-            ("blocks", board.reader.blocks),
-            ("gaps", board.reader.gaps),
-            ("blocks_skipped", board.reader.lost),
-            ("torn", board.reader.torn),
-            ("recoveries", board.reader.recoveries),
-            ("events_read", board.parser.events),
-            ("messages", board.parser.messages),
-            ("incomplete", board.parser.incomplete),
-            ("bad_formats", board.parser.bad_formats),
-            ("unknown_strings", board.parser.unknown_strings),
-            ("orphans", board.parser.orphans),
-            ("others", board.parser.others),
-            ("lost_bits", board.parser.lost_bits),
-            ("unreliable_timestamps", board.parser.unreliable),
-            ("untimed", board.parser.untimed),
-            ("padding", board.parser.padding),
-            ("kept", kept as u64),
-            ("forgotten", forgotten),
-            ("ownership_events", changes),
-            ("trace_events", traces),
-            ("string_events", strings),
-            ("strange_events", self.strange.load(Relaxed)),
-            ("missed_events", sentry.missed()),
-            ("needless_events", board.pace.needless_events),
-            ("barren_events", board.pace.barren_events),
-            ("rounds", board.pace.rounds),
-            ("to_polling", board.pace.to_poll),
-            ("to_events", board.pace.to_event),
-            ("throttled", board.pace.throttled),
-            ("armed", board.pace.armed),
-            ("wakeups", self.wakeups.load(Relaxed)),
-            ("ownership_asked", board.ownership.asked),
-            ("ownership_granted", board.ownership.granted),
-            ("ownership_refused", board.ownership.refused),
-            ("ownership_lost", board.ownership.lost),
-            (
-                "ownership_regained",
-                board.ownership.granted.saturating_sub(1),
-            ),
-            ("ownership_retries", board.ownership.retries),
-            ("ownership_spurious_events", board.ownership.spurious),
-            ("ownership_failures", board.ownership.failed),
-            ("string_loads", board.string_loads),
-            ("failed_commands", board.failed_commands),
-        ] {
-            writeln!(f, "{name} {value}")?;
-        }
-        Ok(())
-    }
-}
-
-/// Where the last event of a block is.
-fn last_event_of(block: u32) -> usize {
-    block as usize * BLOCK + (EVENTS - 1) * EVENT
-}
-
-/// The trace buffer, for the reader.
-struct Memory<'a>(&'a DmaBuf);
-
-impl Source for Memory<'_> {
-    #[inline]
-    fn last_event(&self, block: u32) -> u64 {
-        self.0.read_word(last_event_of(block)).unwrap_or(0)
-    }
-
-    #[inline]
-    fn events(&self, block: u32, to: &mut [u64; EVENTS - 1]) {
-        if self.0.read_words(block as usize * BLOCK, to).is_err() {
-            *to = [0; EVENTS - 1];
-        }
-    }
-
-    #[inline]
-    fn barrier(&self) {
-        dma_mb(Read);
-    }
-}
 
 /// Why the tracer cannot begin.
 enum NoStart {
@@ -602,30 +219,6 @@ impl<'a> Engine<'a> {
             },
             GFP_KERNEL,
         )?)
-    }
-
-    /// What there is to see before anything happened.
-    pub(super) fn board(size: BufferSize, key: u32, register: &MtrcCap) -> Board {
-        Board {
-            state: State::Stopped,
-            mode: Mode::Event,
-            wanted: false,
-            capability: Capability::of(register),
-            size,
-            key,
-            sections: 0,
-            string_bytes: 0,
-            strings_complete: false,
-            last: None,
-            events: [0; 3],
-            ownership: OwnershipCounters::default(),
-            pace: PaceCounters::default(),
-            reader: ReaderCounters::default(),
-            parser: ParserCounters::default(),
-            string_loads: 0,
-            failed_commands: 0,
-            trial: Trial::None,
-        }
     }
 
     /// Works until the thread shall end; gives the tracer back then.
@@ -1050,7 +643,7 @@ impl<'a> Engine<'a> {
             Ok(db) => {
                 self.db = db;
                 self.strings_complete = true;
-                self.strings_of = self.register.clone();
+                self.strings_of = self.register;
                 self.strings_due = None;
                 let mut board = self.desk.board.lock();
                 board.sections = Section::all(&self.register).count();

@@ -20,7 +20,8 @@
 //!
 //! A device without a tracer, and one whose tracer fails, is used without it (M5.9).
 //!
-//! Pure, and on the host as well: all but [`engine`], [`output`] and [`registers`].
+//! Pure, and on the host as well: all but [`desk`], [`engine`], [`memory`], [`output`], [`registers`] and
+//! [`sentry`].
 
 // The pure files have more for the host's tests.
 #[allow(dead_code)]
@@ -43,9 +44,12 @@ pub(crate) mod strings;
 #[allow(dead_code)]
 pub(crate) mod timestamp;
 
+mod desk;
 mod engine;
+mod memory;
 mod output;
 mod registers;
+mod sentry;
 
 use core::fmt;
 
@@ -64,15 +68,16 @@ use kernel::{
 use self::{
     block::BufferSize,
     capability::Capability,
-    engine::{
-        Desk,
-        Engine,
-        Sentry, //
+    desk::{
+        Board,
+        Desk, //
     },
+    engine::Engine,
     output::{
         Outlet,
         Ring, //
     },
+    sentry::Sentry,
 };
 use crate::{
     cmdif::{
@@ -249,7 +254,7 @@ impl<'a> Tracer<'a> {
         let mkey = Mkey::direct(pd, memory.clone(), Access::LOCAL_WRITE)?;
 
         let name = kapi::pci::name(pdev);
-        let board = Engine::board(size, mkey.key().get(), &register);
+        let board = Board::new(size, mkey.key().get(), &register);
         let desk = Desk::new(tracer.get() == 1, board)?;
         let sentry = Sentry::new(desk.clone(), memory)?;
         let ring = Ring::new()?;

@@ -27,6 +27,7 @@ pub const TESTS: &[Test] = &[
         hostile,
     ),
     Test::new("tracer_rs::events_are_lost", TEST, events_are_lost),
+    Test::new("tracer_rs::keeps_its_share", TEST, keeps_its_share),
     Test::new("tracer_rs::idle", TEST, idle),
     Test::new("tracer_rs::is_controlled", TEST, is_controlled),
     Test::new("tracer_rs::goes_without", TEST, goes_without),
@@ -347,6 +348,48 @@ fn events_are_lost(lab: &Lab) -> Result<()> {
             }
             ensure!(vm.model(id)?.control().tracer("")?.counters.events_lost == 3);
             Ok(())
+        })
+    })
+}
+
+/// CPU time of the tracer's thread, in hundredths of a second.
+fn cpu_time(vm: &Vm) -> Result<u64> {
+    let script = "for p in /proc/[0-9]*; do read -r name < $p/comm; \
+                  case $name in mlx5_rs_tracer*) cat $p/stat;; esac; done";
+    let stat = vm
+        .agent()
+        .output(&["/bin/sh", "-c", script], vm.soon())?;
+    // The name is in brackets; behind it user and system time are the 12th and
+    // the 13th word.
+    let (_, rest) = stat.rsplit_once(')').context("no thread")?;
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    Ok(words[11].parse::<u64>()? + words[12].parse::<u64>()?)
+}
+
+/// Under overrun it takes its share of a CPU, and no more.
+fn keeps_its_share(lab: &Lab) -> Result<()> {
+    lab.shared(|vm| {
+        traced(vm, "config", "", |vm, id| {
+            tracer::wait_ready(vm, id)?;
+            // Nobody listens: the thread reads for the ring alone.
+            tracer::listen(vm, false)?;
+            let mut shares = Vec::new();
+            for percent in [5, 90] {
+                let parameter = format!("/sys/module/{DRIVER}/parameters/tracer_cpu_percent");
+                vm.agent().set(&parameter, &percent.to_string(), vm.soon())?;
+                vm.model(id)?.control().tracer("write rate=max count=inf")?;
+                wait_state(vm, id, "mode polling")?;
+                let (before, begin) = (cpu_time(vm)?, std::time::Instant::now());
+                std::thread::sleep(Duration::from_secs(5));
+                let spent = cpu_time(vm)? - before;
+                shares.push(spent as f64 / begin.elapsed().as_secs_f64());
+                vm.model(id)?.control().tracer("stop")?;
+                settle(vm, id)?;
+            }
+            println!("{shares:?} % of a CPU");
+            // The clock of this has ticks of 4 ms or so.
+            ensure!(shares[0] < 15.0 && shares[1] < 100.0 && shares[0] < shares[1], "{shares:?}");
+            tracer::listen(vm, true)
         })
     })
 }
