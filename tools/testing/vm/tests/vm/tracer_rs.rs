@@ -159,7 +159,7 @@ fn is_overrun(lab: &Lab) -> Result<()> {
         traced(vm, "config", "", |vm, id| {
             tracer::wait_ready(vm, id)?;
             let timeout = vm.soon() * 4;
-            let traces: u64 = if is_long() { 10_000_000 } else { 60_000 };
+            let traces: u64 = if is_long() { 10_000_000 } else { 30_000 };
             let mut all = Reading::default();
             let mut left = traces;
             let traffics = ["rate=100"].iter().chain(tracer::TRAFFICS.iter().cycle());
@@ -356,9 +356,7 @@ fn events_are_lost(lab: &Lab) -> Result<()> {
 fn cpu_time(vm: &Vm) -> Result<u64> {
     let script = "for p in /proc/[0-9]*; do read -r name < $p/comm; \
                   case $name in mlx5_rs_tracer*) cat $p/stat;; esac; done";
-    let stat = vm
-        .agent()
-        .output(&["/bin/sh", "-c", script], vm.soon())?;
+    let stat = vm.agent().output(&["/bin/sh", "-c", script], vm.soon())?;
     // The name is in brackets; behind it user and system time are the 12th and
     // the 13th word.
     let (_, rest) = stat.rsplit_once(')').context("no thread")?;
@@ -376,7 +374,8 @@ fn keeps_its_share(lab: &Lab) -> Result<()> {
             let mut shares = Vec::new();
             for percent in [5, 90] {
                 let parameter = format!("/sys/module/{DRIVER}/parameters/tracer_cpu_percent");
-                vm.agent().set(&parameter, &percent.to_string(), vm.soon())?;
+                vm.agent()
+                    .set(&parameter, &percent.to_string(), vm.soon())?;
                 vm.model(id)?.control().tracer("write rate=max count=inf")?;
                 wait_state(vm, id, "mode polling")?;
                 let (before, begin) = (cpu_time(vm)?, std::time::Instant::now());
@@ -388,7 +387,10 @@ fn keeps_its_share(lab: &Lab) -> Result<()> {
             }
             println!("{shares:?} % of a CPU");
             // The clock of this has ticks of 4 ms or so.
-            ensure!(shares[0] < 15.0 && shares[1] < 100.0 && shares[0] < shares[1], "{shares:?}");
+            ensure!(
+                shares[0] < 15.0 && shares[1] < 100.0 && shares[0] < shares[1],
+                "{shares:?}"
+            );
             tracer::listen(vm, true)
         })
     })
