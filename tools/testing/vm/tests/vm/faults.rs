@@ -3,7 +3,7 @@
 //!
 //! Which commands there are is found out by a good bring-up.
 
-use crate::driver::{alive, counter, down, gone, load, up, BRING_UP};
+use crate::driver::{alive, counter, down, gone, load_quiet, up, BRING_UP};
 use crate::{in_short, is_long, Lab, Test, KASAN, TEST};
 use anyhow::{bail, ensure, Context, Result};
 use mlx5_model::device::State;
@@ -126,7 +126,7 @@ fn syndrome(at: usize, way: usize) -> u32 {
 fn every_command(lab: &Lab, ways: &[Way], spread: usize) -> Result<()> {
     lab.shared(|vm| {
         let timeout = TIMEOUT_MS * vm.manifest().kernel.slowness();
-        load(vm, &format!("cmd_timeout_ms={timeout}"))?;
+        load_quiet(vm, &format!("cmd_timeout_ms={timeout}"))?;
         let id = vm.add_device(&[])?;
         let steps = discover(vm, id)?;
         let mut failures = 0;
@@ -252,7 +252,7 @@ fn undelivered_and_corrupt(lab: &Lab) -> Result<()> {
     const EPROTO: i32 = 71;
     lab.shared(|vm| {
         let timeout = TIMEOUT_MS * vm.manifest().kernel.slowness();
-        load(vm, &format!("cmd_timeout_ms={timeout}"))?;
+        load_quiet(vm, &format!("cmd_timeout_ms={timeout}"))?;
         let id = vm.add_device(&[])?;
         let faults = [
             ("act=delivery delivery=0x1", EBADR, "not delivered, "),
@@ -333,7 +333,7 @@ fn undelivered_and_corrupt(lab: &Lab) -> Result<()> {
 /// step 8).
 fn device_without_issi(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        load(vm, "")?;
+        load_quiet(vm, "")?;
         let id = vm.add_device(&[])?;
         vm.model(id)?
             .run("fault op=QUERY_ISSI act=status status=0x2")?;

@@ -17,6 +17,7 @@ mod queue;
 mod silence;
 mod sriov;
 mod tracer;
+mod tracer_rs;
 mod trouble;
 mod uctx;
 mod upstream;
@@ -182,6 +183,7 @@ fn tests() -> impl Iterator<Item = &'static Test> {
         silence::TESTS,
         sriov::TESTS,
         tracer::TESTS,
+        tracer_rs::TESTS,
         trouble::TESTS,
         uctx::TESTS,
         aer::TESTS,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Firmware pages: given, taken back, released, refused; and the accounts.
 
-use crate::driver::{alive, counter, counters, down, load, up, wait_counter};
+use crate::driver::{alive, counter, counters, down, load, load_quiet, up, wait_counter};
 use crate::{Lab, Test, BOTH, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_vm::process::wait_until;
@@ -68,7 +68,7 @@ fn give_and_take(lab: &Lab) -> Result<()> {
 
 fn release_all(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        load(vm, "")?;
+        load_quiet(vm, "")?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
         let pages = given(vm, id)?;

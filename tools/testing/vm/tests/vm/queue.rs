@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Commands that wait for a slot: more callers than a short queue has slots.
 
-use crate::driver::{alive, counter, debugfs, down, gone, load, up, wait_counter, BRING_UP};
+use crate::driver::{alive, counter, debugfs, down, gone, load_quiet, up, wait_counter, BRING_UP};
 use crate::{Lab, Test, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_vm::agent::Pending;
@@ -27,7 +27,7 @@ const CALLERS: usize = 15;
 
 /// A device with a short queue, up, with this command timeout.
 fn device(vm: &mut Vm, timeout: u32) -> Result<DeviceId> {
-    load(vm, &format!("cmd_timeout_ms={timeout}"))?;
+    load_quiet(vm, &format!("cmd_timeout_ms={timeout}"))?;
     let id = vm.add_device(&[])?;
     vm.model(id)?.run("initseg field=log_cmdq_size value=2")?;
     up(vm, id)?;

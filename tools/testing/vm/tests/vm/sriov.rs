@@ -2,7 +2,7 @@
 //! Virtual functions: enabled by the kernel's own SR-IOV code, on a device of
 //! three functions, each a model of its own.
 
-use crate::driver::{alive, counter, debugfs, down, gone, load, up, wait_counter, BRING_UP};
+use crate::driver::{alive, counter, debugfs, down, gone, load_quiet, up, wait_counter, BRING_UP};
 use crate::{Lab, Test, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_vm::agent::GuestError;
@@ -49,7 +49,7 @@ const ETIMEDOUT: i32 = 110;
 
 /// A device with its virtual functions: the physical one is up.
 fn device(vm: &mut Vm, params: &str) -> Result<Vec<DeviceId>> {
-    load(vm, params)?;
+    load_quiet(vm, params)?;
     let vf: &[&str] = &["--behind-pf"];
     let ids = vm.add_functions(&[&["--vfs", "2"], vf, vf])?;
     let pf = pf(&ids)?;
@@ -285,7 +285,7 @@ fn failure_undoes_those_before(lab: &Lab) -> Result<()> {
 /// again.
 fn the_bus_refuses(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        load(vm, "")?;
+        load_quiet(vm, "")?;
         let ids = vm.add_functions(&[&["--vfs", "2"], &["--behind-pf"]])?;
         let pf = pf(&ids)?;
         vm.agent()
@@ -387,7 +387,7 @@ fn reset(lab: &Lab) -> Result<()> {
 /// as long as the device asks, and the pages are taken with all others.
 fn pages_do_not_come_back(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        load(vm, "")?;
+        load_quiet(vm, "")?;
         let ids = vm.add_functions(&[&["--vfs", "2"], &["--behind-pf"]])?;
         let pf = pf(&ids)?;
         // DTOR has reclaim_vfs_pages_to at 0x34: 300 ms.

@@ -2,7 +2,7 @@
 //! The device, or the machine, in trouble: outages at any moment, resets,
 //! sleep, and all of it at once.
 
-use crate::driver::{alive, counter, debugfs, down, load, up, BRING_UP};
+use crate::driver::{alive, counter, debugfs, down, load, load_quiet, up, BRING_UP};
 use crate::{in_short, is_long, own, Lab, Test, BOTH, KASAN, TEST};
 use anyhow::{bail, ensure, Context, Result};
 use mlx5_agent::proto::{Call, Power};
@@ -110,7 +110,7 @@ fn every_command(lab: &Lab, outages: &[Outage], spread: usize) -> Result<()> {
     lab.shared(|vm| {
         vm.hunt_leaks();
         let timeout = TIMEOUT_MS * vm.manifest().kernel.slowness();
-        load(vm, &format!("cmd_timeout_ms={timeout}"))?;
+        load_quiet(vm, &format!("cmd_timeout_ms={timeout}"))?;
         let id = vm.add_device(&[])?;
         // How many commands there are is seen in one good round.
         let first = vm.model(id)?.status()?.commands;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! User contexts: whom commands are issued for.
 
-use crate::driver::{alive, debugfs, down, load, up};
+use crate::driver::{alive, debugfs, down, load_quiet, up};
 use crate::{Lab, Test, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_model::cmdif::Record;
@@ -48,7 +48,7 @@ fn commands_carry_the_users_uid(lab: &Lab) -> Result<()> {
     const USERS: usize = 12;
     const TIMES: usize = 5;
     lab.shared(|vm| {
-        load(vm, "")?;
+        load_quiet(vm, "")?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
         let from = vm.model(id)?.status()?.commands;
@@ -101,7 +101,7 @@ fn commands_carry_the_users_uid(lab: &Lab) -> Result<()> {
 /// the kernel's.
 fn capabilities(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        load(vm, "")?;
+        load_quiet(vm, "")?;
         let id = vm.add_device(&[])?;
         for (log, eq_uid) in [(8, 0xffff), (0, 0)] {
             vm.model(id)?.run(&format!(
@@ -135,7 +135,7 @@ fn capabilities(lab: &Lab) -> Result<()> {
 /// A device that makes a user the kernel, or everybody.
 fn odd_uids(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        load(vm, "")?;
+        load_quiet(vm, "")?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
         for odd in ["0000", "ffff"] {
@@ -167,7 +167,7 @@ fn odd_uids(lab: &Lab) -> Result<()> {
 fn failures_leave_nothing(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
         let timeout = 300 * vm.manifest().kernel.slowness();
-        load(vm, &format!("cmd_timeout_ms={timeout}"))?;
+        load_quiet(vm, &format!("cmd_timeout_ms={timeout}"))?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
         for name in VISIT {
@@ -212,7 +212,7 @@ fn failures_leave_nothing(lab: &Lab) -> Result<()> {
 fn ends_with_the_device(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
         let timeout = 20_000;
-        load(vm, &format!("cmd_timeout_ms={timeout}"))?;
+        load_quiet(vm, &format!("cmd_timeout_ms={timeout}"))?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
         vm.model(id)?.run("fault op=ALLOC_PD count=inf act=hold")?;
