@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Commands of a device that is up: many at once, and faults of all kinds.
 
-use crate::driver::{alive, counter, debugfs, down, gone, load, query, up, wait_counter, BRING_UP};
+use crate::driver::{
+    alive, counter, debugfs, down, gone, load, load_quiet, query, up, wait_counter, BRING_UP,
+};
 use crate::{is_long, Lab, Test, BOTH, KASAN, TEST};
 use anyhow::{bail, ensure, Context, Result};
 use mlx5_vm::manifest::Kernel;
@@ -49,7 +51,7 @@ fn timeout_ms(vm: &Vm) -> u32 {
 
 /// Loads with a short command timeout and brings a device up.
 fn device(vm: &mut Vm) -> Result<DeviceId> {
-    load(vm, &format!("cmd_timeout_ms={}", timeout_ms(vm)))?;
+    load_quiet(vm, &format!("cmd_timeout_ms={}", timeout_ms(vm)))?;
     let id = vm.add_device(&[])?;
     up(vm, id)?;
     Ok(id)
