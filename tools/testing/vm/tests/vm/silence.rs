@@ -2,7 +2,7 @@
 //! A device that cannot be told to stop writing to memory: no page that it
 //! has is freed before that is sure.
 
-use crate::driver::{alive, down, gone, load, up, BRING_UP};
+use crate::driver::{alive, down, gone, load, load_quiet, up, BRING_UP};
 use crate::{own, Lab, Test, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_vm::process::wait_until;
@@ -25,7 +25,7 @@ const TIMEOUT_MS: u32 = 400;
 
 fn device(vm: &mut Vm) -> Result<DeviceId> {
     let timeout = TIMEOUT_MS * vm.manifest().kernel.slowness();
-    load(vm, &format!("cmd_timeout_ms={timeout}"))?;
+    load_quiet(vm, &format!("cmd_timeout_ms={timeout}"))?;
     let id = vm.add_device(&[])?;
     up(vm, id)?;
     Ok(id)
@@ -135,7 +135,7 @@ fn cannot_be_silenced(lab: &Lab) -> Result<()> {
     let vm = Vm::boot(&lab.manifest, lab.test, &own())?;
     with(vm, |vm| {
         let timeout = TIMEOUT_MS * vm.manifest().kernel.slowness();
-        load(vm, &format!("cmd_timeout_ms={timeout}"))?;
+        load_quiet(vm, &format!("cmd_timeout_ms={timeout}"))?;
         let ids = vm.add_functions(&[&[], &[]])?;
         let id = *ids.first().context("function 0")?;
         up(vm, id)?;
