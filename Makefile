@@ -25,7 +25,7 @@ help:
 	@echo '  kunit        KUnit suites in a VM                                (KERNEL: test)'
 	@echo '  vm-test      VM tests; T=NAME runs those with NAME in their name (KERNEL: test)'
 	@echo '  fuzz         every fuzz target, SECONDS=n each (60), or RUNS=n inputs each'
-	@echo '  soak         VM tests in their long form                         (KERNEL: test)'
+	@echo '  soak         VM tests in their long form; T=NAME                 (KERNEL: test, then kasan)'
 	@echo '  bench        benches of the host crates'
 	@echo '  intree       build the driver inside a kernel tree'
 	@echo '  fmt          format all Rust files'
@@ -41,12 +41,12 @@ help:
 	@echo '  MLX5RS_DEBIAN_MIRROR  address of a Debian mirror (that of the host'\''s apt)'
 	@echo '  MLX5RS_RDMA_CORE      folder with include/ and source/ of rdma-core (those of Debian 13)'
 
-.PHONY: run shell peer kunit soak lint
-run shell peer kunit soak lint:
+.PHONY: run shell peer kunit lint
+run shell peer kunit lint:
 	@$(xtask) $@ $(on)
 
-.PHONY: vm-test
-vm-test:
+.PHONY: vm-test soak
+vm-test soak:
 	@$(xtask) $@ $(on) $(if $(T),--filter '$(T)')
 
 .PHONY: fuzz

@@ -4,9 +4,9 @@
 //!
 //! This file holds the module and the table of PCI ids. Data flows one way through the rooms:
 //! PCI -> [`segment`] -> [`cmdif`] -> [`pages`] and [`caps`] -> [`eq`] and [`health`] -> [`sriov`] ->
-//! [`device`], which brings them up in this order and takes them down in the reverse one. [`tracer`]
-//! reads firmware's traces, `wqe` builds and reads work queue elements. [`kapi`] wraps the kernel,
-//! [`layouts`] holds the device's structures.
+//! [`mr`] -> [`tracer`], which reads firmware's traces -> [`device`], which brings them up in this order
+//! and takes them down in the reverse one. `wqe` builds and reads work queue elements. [`kapi`] wraps the
+//! kernel, [`layouts`] holds the device's structures.
 
 // The pure files are also part of a host crate, where their items are public.
 #![allow(unreachable_pub)]
@@ -29,11 +29,10 @@ mod kapi;
 // Declares more of each structure than is used so far.
 #[allow(dead_code, unused_imports)]
 mod layouts;
+mod mr;
 mod pages;
 mod segment;
 mod sriov;
-// Its kernel glue is to come.
-#[allow(dead_code)]
 mod tracer;
 // Nothing posts WQEs yet: only the kernels with KUnit have them, for the tests.
 #[cfg(CONFIG_KUNIT = "y")]

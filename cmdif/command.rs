@@ -88,4 +88,6 @@ commands! {
     AllocPd = ALLOC_PD: AllocPdIn -> AllocPdOut, users at UID;
     /// The reverse.
     DeallocPd = DEALLOC_PD: DeallocPdIn -> DeallocPdOut, users at UID;
+    /// Destroys a memory key.
+    DestroyMkey = DESTROY_MKEY: DestroyMkeyIn -> DestroyMkeyOut, users at UID;
 }

@@ -94,6 +94,10 @@ use crate::{
         Segment, //
     },
     sriov::Vfs,
+    tracer::{
+        self,
+        Tracer, //
+    },
 };
 
 /// What the module's parameters and the table of ids say.
@@ -128,6 +132,7 @@ const MAX_COMPLETION_EQS: u32 = 64;
 /// Fields are dropped from top to bottom: the reverse of bring-up.
 pub(crate) struct Hca<'a> {
     _debugfs: kapi::debugfs::Files<'a>,
+    tracer: Option<Tracer<'a>>,
     // Needs the pages EQ: pages come back by events.
     vfs: Arc<Vfs<'a>>,
     _completion_eqs: KVec<Attached<'a>>,
@@ -421,7 +426,8 @@ impl<'a> Hca<'a> {
         }
         let first = vectors.first().ok_or(ENOSPC).step("interrupts")?;
 
-        let maker = Maker::new(dma, segment.clone(), cmd.clone()).step("command EQ")?;
+        let has_tracer = tracer::is_there(pdev, &cmd, &caps.general());
+        let maker = Maker::new(dma.clone(), segment.clone(), cmd.clone()).step("command EQ")?;
         let spec = |name, log_entries: u8, mask| Spec {
             name,
             log_entries: log_entries.min(caps.general().log_max_eq_sz()),
@@ -448,11 +454,12 @@ impl<'a> Hca<'a> {
             &spec("command", LOG_COMMAND_EQ, mask::of(&[EventType::CMD])),
         )
         .step("command EQ")?;
+        let mut events = mask::asynchronous(&caps.general());
+        if has_tracer {
+            events = mask::with(events, &[EventType::DEVICE_TRACER]);
+        }
         let async_eq = maker
-            .create(
-                first,
-                &spec("async", LOG_ASYNC_EQ, mask::asynchronous(&caps.general())),
-            )
+            .create(first, &spec("async", LOG_ASYNC_EQ, events))
             .step("async EQ")?;
         let page_requests =
             pages::serve_events(&held_pages, maker.dispatcher()).step("pages EQ")?;
@@ -487,6 +494,12 @@ impl<'a> Hca<'a> {
             }
             result => result.step("virtual functions")?,
         }
+        let tracer = has_tracer
+            .then(|| Tracer::start(pdev, &dma, &cmd, maker.dispatcher(), debugfs))
+            .flatten();
+        if let Some(tracer) = &tracer {
+            watchdog.accompany(tracer.companion());
+        }
 
         dev_info!(
             pdev,
@@ -517,6 +530,7 @@ impl<'a> Hca<'a> {
 
         Ok(Self {
             _debugfs: files,
+            tracer,
             vfs,
             _completion_eqs: completion_eqs,
             _pages_eq: pages_eq,
@@ -546,6 +560,10 @@ impl<'a> Hca<'a> {
     pub(super) fn fast_teardown(&self) {
         // The NIC interface gets disabled on purpose.
         self.watchdog.dismiss();
+        if let Some(tracer) = &self.tracer {
+            // It would go on sending commands.
+            tracer.end();
+        }
         let fast = self.has_fast_teardown
             && self.teardown(TeardownHcaIn::PREPARE_FAST_TEARDOWN)
             && self.segment.disable_nic_interface(FAST_TEARDOWN_MS);

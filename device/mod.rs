@@ -53,6 +53,10 @@ use kernel::{
         Arc,
         Mutex,
         SpinLock, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
     }, //
 };
 
@@ -263,6 +267,33 @@ impl<'a> Shared<'a> {
         guard
     }
 
+    /// Takes the life lock, for a wish that no recovery is to end for. To be called with the device's lock,
+    /// so that none but a recovery keeps the life lock for long.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` while the device is not up.
+    fn hold_up(&self) -> Result<impl DerefMut<Target = Option<Hca<'a>>> + '_> {
+        const PAUSE_MS: i64 = 10;
+        const LIMIT_MS: i64 = 10_000;
+
+        for _ in 0..LIMIT_MS / PAUSE_MS {
+            if self.state() != State::Up {
+                break;
+            }
+            if let Some(hca) = self.hca.try_lock() {
+                // The last who had it may have changed that.
+                return if self.state() == State::Up {
+                    Ok(hca)
+                } else {
+                    Err(EAGAIN)
+                };
+            }
+            fsleep(Delta::from_millis(PAUSE_MS));
+        }
+        Err(EAGAIN)
+    }
+
     /// Whether a recovery is to end.
     fn gives_way(&self) -> bool {
         self.wanted.load(Relaxed) != 0 || self.leaving.load(Relaxed)
@@ -456,18 +487,23 @@ impl<'a> Device<'a> {
         })
     }
 
-    /// Shows or hides virtual functions (M1.6).
+    /// Shows or hides virtual functions (M1.6). They can be hidden in every state but one: a recovery
+    /// counts them to enable them again, and is not disturbed.
     ///
     /// # Errors
     ///
-    /// `EAGAIN` while the device is down, the errno of ENABLE_HCA of a function, or what the bus reports.
+    /// `EAGAIN` while the device is down or recovering, the errno of ENABLE_HCA of a function, or what the
+    /// bus reports.
     pub(crate) fn sriov_configure(&self, core: &pci::Device<Core<'_>>, number: u16) -> Result {
         if number == 0 {
+            if self.shared.recovering.load(Relaxed) {
+                return Err(EAGAIN);
+            }
             self.hide_vfs(core);
             return Ok(());
         }
         {
-            let hca = self.shared.hold();
+            let hca = self.shared.hold_up()?;
             let hca = hca.as_ref().ok_or(EAGAIN)?;
             hca.vfs().enable(number).map_err(|error| {
                 dev_err!(

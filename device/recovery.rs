@@ -86,7 +86,8 @@ impl Timeouts {
     }
 }
 
-/// How long the health counter may take to move after that, in ms (hardware.md 1.2).
+/// How long the health counter may take to move after that, in ms (hardware.md 1.2). A virtual function
+/// waits as long for it as for the device: it is the physical one that resets firmware.
 const VITAL_MS: u32 = 5_000;
 
 /// Tells people of alerts, in process context. No lock is held but those that it takes itself, in the
@@ -187,8 +188,8 @@ enum Lost {
     GaveWay,
     /// It cannot be reached in so many milliseconds.
     Unreachable(u32),
-    /// Firmware is not alive.
-    NotVital,
+    /// Firmware is not alive after so many milliseconds.
+    NotVital(u32),
     /// Firmware does not become ready.
     NotReady(u32),
     /// The driver failed by itself.
@@ -200,7 +201,7 @@ impl Lost {
         match self {
             Self::GaveWay => EBUSY,
             Self::Unreachable(_) => ENODEV,
-            Self::NotVital => EIO,
+            Self::NotVital(_) => EIO,
             Self::NotReady(_) => ETIMEDOUT,
             Self::Os(e) => *e,
         }
@@ -218,7 +219,7 @@ impl core::fmt::Display for Lost {
         match self {
             Self::GaveWay => write!(f, "somebody else wants the device"),
             Self::Unreachable(ms) => write!(f, "PCI reads still not working after {ms} ms"),
-            Self::NotVital => write!(f, "the health counter does not move within {VITAL_MS} ms"),
+            Self::NotVital(ms) => write!(f, "the health counter does not move within {ms} ms"),
             Self::NotReady(ms) => write!(f, "firmware is still initializing after {ms} ms"),
             Self::Os(e) => write!(f, "driver error {}", e.to_errno()),
         }
@@ -399,7 +400,13 @@ impl<'a> Shared<'a> {
             let moves = *first.get_or_insert(counter) != counter;
             counter != 0 && word != u32::MAX && moves
         };
-        self.wait(VITAL_MS, 50, is_vital)?.ok_or(Lost::NotVital)
+        let vital_ms = if kapi::pci::is_virtfn(self.pdev) {
+            VITAL_MS.max(reach_ms)
+        } else {
+            VITAL_MS
+        };
+        self.wait(vital_ms, 50, is_vital)?
+            .ok_or(Lost::NotVital(vital_ms))
     }
 
     /// Has firmware reset itself if it is dead, or waits for the end of a reset that somebody else

@@ -38,6 +38,14 @@ pub fn of(events: &[EventType]) -> Mask {
     mask
 }
 
+/// A mask that has these event types too.
+pub fn with(mut mask: Mask, events: &[EventType]) -> Mask {
+    for (word, more) in mask.iter_mut().zip(of(events)) {
+        *word |= more;
+    }
+    mask
+}
+
 /// The mask for a device with these general capabilities: an event that it does not have would make
 /// CREATE_EQ fail.
 pub fn asynchronous(caps: &CmdHcaCap<&[u8; CmdHcaCap::LEN]>) -> Mask {
@@ -50,9 +58,7 @@ pub fn asynchronous(caps: &CmdHcaCap<&[u8; CmdHcaCap::LEN]>) -> Mask {
         (caps.vhca_state(), EventType::VHCA_STATE_CHANGE),
     ] {
         if has {
-            for (word, more) in mask.iter_mut().zip(of(&[event])) {
-                *word |= more;
-            }
+            mask = with(mask, &[event]);
         }
     }
     mask

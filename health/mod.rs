@@ -145,6 +145,12 @@ pub(crate) trait Alarm: Send + Sync {
     fn gives_way(&self) -> bool;
 }
 
+/// Somebody who has something to look at now and then, and no reason to wake a CPU up for that.
+pub(crate) trait Companion: Send + Sync {
+    /// The watchdog is awake, in its thread: as for [`Alarm::ring`].
+    fn tick(&self);
+}
+
 /// What people see of the watchdog, over all bring-ups of a device.
 #[derive(Clone, Copy)]
 struct Board {
@@ -373,6 +379,9 @@ fn sample(segment: &Segment<'_>, pdev: Option<&pci::Device<Bound>>) -> Sample {
     }
 }
 
+/// Who looks along, if somebody does.
+type Guest<'a> = Option<Arc<dyn Companion + 'a>>;
+
 /// What the thread works with.
 struct Watch<'a> {
     pdev: &'a pci::Device<Bound>,
@@ -382,6 +391,7 @@ struct Watch<'a> {
     alarm: Arc<dyn Alarm + 'a>,
     firmware: Firmware,
     dismissed: Atomic<bool>,
+    companion: Pin<KBox<SpinLock<Guest<'a>>>>,
 }
 
 impl Watch<'_> {
@@ -481,6 +491,10 @@ impl Body for Watch<'_> {
             if now_ns < due_ns {
                 continue;
             }
+            let companion = self.companion.lock().clone();
+            if let Some(companion) = companion {
+                companion.tick();
+            }
             let sample = sample(&self.segment, Some(self.pdev));
             let limits = Limits {
                 misses: health_misses.get(),
@@ -535,9 +549,17 @@ impl<'a> Watchdog<'a> {
             alarm,
             firmware,
             dismissed: Atomic::new(false),
+            companion: KBox::pin_init(new_spinlock!(None, "mlx5_rs_health_companion"), GFP_KERNEL)?,
         };
         // It must read on time when programs spin on all CPUs, and when interrupts storm.
         Ok(Self(Thread::start(&name, Class::RealTime, watch)?))
+    }
+
+    /// Lets somebody look each time that the watchdog does, until it ends.
+    pub(crate) fn accompany(&self, companion: Arc<dyn Companion + 'a>) {
+        let before = self.0.body().companion.lock().replace(companion);
+        // Outside the lock.
+        drop(before);
     }
 
     /// From now on nothing is found: what the device is about to show is what was asked of it.

@@ -9,6 +9,7 @@
 use kernel::{
     bindings,
     ffi::{
+        c_char,
         c_int,
         c_void, //
     },
@@ -16,19 +17,28 @@ use kernel::{
     prelude::*,
     seq_file::SeqFile,
     seq_print,
-    sync::Arc, //
+    sync::Arc,
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    }, //
 };
 
 type Show<'a> = dyn Fn(&mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync + 'a;
+type Obey<'a> = dyn Fn(&str) -> Result + Send + Sync + 'a;
 
 struct FileData<'a> {
     show: KBox<Show<'a>>,
+    /// For a file that can be written.
+    obey: Option<KBox<Obey<'a>>>,
 }
 
 /// A directory, removed on drop with what is left in it. Where debugfs is missing or full, files are
 /// silently absent, as everywhere in the kernel: nothing depends on them.
 pub(crate) struct Dir {
     dentry: *mut bindings::dentry,
+    /// The directory that it is in, if that is one of ours: removed after it.
+    parent: Option<Arc<Dir>>,
 }
 
 // SAFETY: A dentry may be used from any thread.
@@ -57,7 +67,18 @@ impl Dir {
     fn create(name: &CStr, parent: *mut bindings::dentry) -> Self {
         // SAFETY: `name` is a C string, `parent` null or a directory in debugfs.
         let dentry = unsafe { bindings::debugfs_create_dir(name.as_char_ptr(), parent) };
-        Self { dentry }
+        Self {
+            dentry,
+            parent: None,
+        }
+    }
+
+    /// Creates the directory `name` in this one.
+    pub(crate) fn child(self: &Arc<Self>, name: &CStr) -> Self {
+        // An error as parent makes another error.
+        let mut child = Self::create(name, self.dentry);
+        child.parent = Some(self.clone());
+        child
     }
 }
 
@@ -101,20 +122,45 @@ impl<'a> Files<'a> {
         F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync + 'a,
     {
         let show: KBox<Show<'a>> = KBox::new(show, GFP_KERNEL)?;
-        let data = KBox::new(FileData { show }, GFP_KERNEL)?;
+        self.create(name, FileData { show, obey: None })
+    }
+
+    /// The same for a file that can be written as well: `obey` gets what is written, one line or word,
+    /// and may refuse it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn add_control<F, G>(&mut self, name: &CStr, show: F, obey: G) -> Result
+    where
+        F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync + 'a,
+        G: Fn(&str) -> Result + Send + Sync + 'a,
+    {
+        let show: KBox<Show<'a>> = KBox::new(show, GFP_KERNEL)?;
+        let obey: KBox<Obey<'a>> = KBox::new(obey, GFP_KERNEL)?;
+        let obey = Some(obey);
+        self.create(name, FileData { show, obey })
+    }
+
+    fn create(&mut self, name: &CStr, data: FileData<'a>) -> Result {
+        let (mode, fops) = match data.obey {
+            Some(_) => (0o600, &raw const CONTROL_FOPS.0),
+            None => (0o400, &raw const FOPS.0),
+        };
+        let data = KBox::new(data, GFP_KERNEL)?;
         self.files.reserve(1, GFP_KERNEL)?;
         let ptr = core::ptr::from_ref(&*data).cast_mut().cast::<c_void>();
         // SAFETY: The dentry is the directory's (or an error, which the call takes as well); `ptr`
-        // points to a `FileData` that is only freed after the file was removed; FOPS is for such
-        // data.
+        // points to a `FileData` that is only freed after the file was removed; the operations are for
+        // such data.
         let dentry = unsafe {
             bindings::debugfs_create_file_full(
                 name.as_char_ptr(),
-                0o400,
+                mode,
                 self.dir.dentry,
                 ptr,
                 core::ptr::null(),
-                &raw const FOPS.0,
+                fops,
             )
         };
         // There is room.
@@ -138,7 +184,7 @@ struct Fops(bindings::file_operations);
 // SAFETY: Constant, only read.
 unsafe impl Sync for Fops {}
 
-static FOPS: Fops = Fops(bindings::file_operations {
+const FOPS_BASE: bindings::file_operations = bindings::file_operations {
     owner: <crate::Mlx5Module as kernel::ModuleMetadata>::THIS_MODULE.as_ptr(),
     open: Some(open),
     read: Some(bindings::seq_read),
@@ -146,6 +192,14 @@ static FOPS: Fops = Fops(bindings::file_operations {
     release: Some(bindings::single_release),
     // SAFETY: All-zero is valid for what is left: null pointers and no flags.
     ..unsafe { core::mem::zeroed() }
+};
+
+static FOPS: Fops = Fops(FOPS_BASE);
+
+/// The same for a file that can be written.
+static CONTROL_FOPS: Fops = Fops(bindings::file_operations {
+    write: Some(write),
+    ..FOPS_BASE
 });
 
 /// # Safety
@@ -172,4 +226,41 @@ unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int
     let seq = unsafe { SeqFile::from_raw(seq) };
     seq_print!(seq, "{}", Print(&*data.show));
     0
+}
+
+/// # Safety
+///
+/// Only as `write` of a file with [`CONTROL_FOPS`], which [`open`] has opened.
+unsafe extern "C" fn write(
+    file: *mut bindings::file,
+    from: *const c_char,
+    len: usize,
+    _: *mut bindings::loff_t,
+) -> isize {
+    /// Longer than any word that means something.
+    const MAX: usize = 64;
+
+    let obey = || {
+        if len > MAX {
+            return Err(EINVAL);
+        }
+        let mut text = [0; MAX];
+        let text = text.get_mut(..len).ok_or(EINVAL)?;
+        let from = UserPtr::from_ptr(from.cast_mut().cast());
+        UserSlice::new(from, len).reader().read_slice(text)?;
+        let text = core::str::from_utf8(text).map_err(|_| EINVAL)?;
+        // SAFETY: The file is open: its private data are the `seq_file` that `single_open` has made, with
+        // the `FileData` as its own, which outlives the file.
+        let data = unsafe {
+            let seq = (*file).private_data.cast::<bindings::seq_file>();
+            &*(*seq).private.cast::<FileData<'_>>()
+        };
+        data.obey.as_ref().ok_or(EINVAL)?(text.trim())?;
+        Ok(())
+    };
+    match obey() {
+        // At most `MAX`.
+        Ok(()) => len as isize,
+        Err(error) => error.to_errno() as isize,
+    }
 }

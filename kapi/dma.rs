@@ -216,6 +216,50 @@ impl DmaBuf {
         Ok(())
     }
 
+    /// Reads the eight bytes at `offset`, as they lie in memory, at once.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when they are not within the buffer, or the offset is not a multiple of 8.
+    #[inline]
+    pub(crate) fn read_word(&self, offset: usize) -> Result<u64> {
+        let src = self.ptr(offset, 8).ok_or(EINVAL)?;
+        if offset % 8 != 0 {
+            return Err(EINVAL);
+        }
+        // SAFETY: Eight bytes, in bounds by `ptr`, and aligned: the buffer is page-aligned.
+        Ok(unsafe { src.cast::<u64>().read_volatile() })
+    }
+
+    /// Copies words of eight bytes at `offset` out of the buffer, as they lie in memory; each is read
+    /// once, at once, in order.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_word`](Self::read_word).
+    #[inline]
+    pub(crate) fn read_words(&self, offset: usize, out: &mut [u64]) -> Result {
+        let len = out.len().checked_mul(8).ok_or(EINVAL)?;
+        let src = self.ptr(offset, len).ok_or(EINVAL)?.cast::<u64>();
+        if offset % 8 != 0 {
+            return Err(EINVAL);
+        }
+        for (i, word) in out.iter_mut().enumerate() {
+            // SAFETY: `i` is below the length that `ptr` has checked; aligned as in `read_word`.
+            *word = unsafe { src.add(i).read_volatile() };
+        }
+        Ok(())
+    }
+
+    /// Writes zeros to all of the buffer.
+    pub(crate) fn clear(&self) {
+        const ZEROS: [u8; 512] = [0; 512];
+        for offset in (0..self.len()).step_by(ZEROS.len()) {
+            // The length is a multiple of a page: it is within.
+            let _ = self.write(offset, &ZEROS);
+        }
+    }
+
     /// Reads the byte at `offset`.
     ///
     /// # Errors

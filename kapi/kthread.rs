@@ -42,6 +42,50 @@ pub(crate) enum Class {
     RealTime,
 }
 
+/// What a thread sleeps at. Others may keep one when the thread has gone.
+#[pin_data]
+pub(crate) struct Bell {
+    #[pin]
+    queue: Opaque<bindings::wait_queue_head_t>,
+}
+
+// SAFETY: Wait queues may be used from any thread.
+unsafe impl Send for Bell {}
+
+// SAFETY: Wait queues synchronize by themselves.
+unsafe impl Sync for Bell {}
+
+impl Bell {
+    /// Nobody sleeps at it.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            queue <- Opaque::ffi_init(|slot: *mut bindings::wait_queue_head_t| {
+                // SAFETY: `slot` points to memory for a wait queue; name and class live for ever.
+                unsafe {
+                    bindings::__init_waitqueue_head(
+                        slot,
+                        c"mlx5_rs_thread".as_char_ptr(),
+                        static_lock_class!().as_ptr(),
+                    )
+                }
+            }),
+        })
+    }
+
+    /// Ends the sleep of who sleeps at it. May be called in any context.
+    pub(crate) fn ring(&self) {
+        // SAFETY: The wait queue is initialized and pinned.
+        unsafe {
+            bindings::__wake_up(
+                self.queue.get(),
+                bindings::TASK_NORMAL,
+                1,
+                core::ptr::null_mut(),
+            )
+        };
+    }
+}
+
 /// A running kernel thread with its body. The drop tells it to stop and waits until it has; one that
 /// never came to run never does.
 ///
@@ -51,7 +95,7 @@ pub(crate) enum Class {
 pub(crate) struct Thread<B: Body> {
     body: B,
     #[pin]
-    bell: Opaque<bindings::wait_queue_head_t>,
+    bell: Bell,
     // With a reference, so that it can be stopped after its body has returned by itself.
     task: Option<NonNull<bindings::task_struct>>,
 }
@@ -73,16 +117,7 @@ impl<B: Body> Thread<B> {
         let this = KBox::try_pin_init(
             try_pin_init!(&this in Self {
                 body,
-                bell <- Opaque::ffi_init(|slot: *mut bindings::wait_queue_head_t| {
-                    // SAFETY: `slot` points to memory for a wait queue; name and class live for ever.
-                    unsafe {
-                        bindings::__init_waitqueue_head(
-                            slot,
-                            c"mlx5_rs_thread".as_char_ptr(),
-                            static_lock_class!().as_ptr(),
-                        )
-                    }
-                }),
+                bell <- Bell::new(),
                 // SAFETY: `%s` takes exactly the one string that is given. `main` is for a pointer to
                 // a `Thread<B>`: `this` is one as soon as the thread runs, which is not before it is
                 // woken below.
@@ -119,15 +154,7 @@ impl<B: Body> Thread<B> {
 
     /// Ends a sleep of the thread early. May be called in any context.
     pub(crate) fn wake(&self) {
-        // SAFETY: The wait queue is initialized and pinned.
-        unsafe {
-            bindings::__wake_up(
-                self.bell.get(),
-                bindings::TASK_NORMAL,
-                1,
-                core::ptr::null_mut(),
-            )
-        };
+        self.bell.ring();
     }
 
     /// # Safety
@@ -169,7 +196,7 @@ pub(crate) enum Woken {
 
 /// The running thread, for its body.
 pub(crate) struct Me<'a> {
-    bell: &'a Opaque<bindings::wait_queue_head_t>,
+    bell: &'a Bell,
     _here: PhantomData<NotThreadSafe>,
 }
 
@@ -183,6 +210,13 @@ impl Me<'_> {
     /// Sleeps until [`now_ns`] is `at_ns`, by a high-resolution timer. Does not count as load, and not
     /// as a hung task.
     pub(crate) fn sleep_until(&self, at_ns: i64) -> Woken {
+        self.sleep_at(self.bell, at_ns, || false)
+    }
+
+    /// Sleeps at `bell` until it is rung, `news` says that there is no need to, or [`now_ns`] is
+    /// `at_ns`; [`FOREVER`] needs no timer. `news` must not sleep. What is told before the bell is rung
+    /// is seen: either by `news`, or because the sleep ends.
+    pub(crate) fn sleep_at(&self, bell: &Bell, at_ns: i64, news: impl Fn() -> bool) -> Woken {
         /// How late the timer may come, in nanoseconds, to be bundled with others.
         const SLACK_NS: u64 = 100_000;
 
@@ -195,20 +229,25 @@ impl Me<'_> {
         let timed_out = unsafe {
             bindings::init_wait_entry(&raw mut entry, 0);
             bindings::prepare_to_wait(
-                self.bell.get(),
+                bell.queue.get(),
                 &raw mut entry,
                 bindings::TASK_IDLE as c_int,
             );
-            let ret = if bindings::kthread_should_stop() {
-                0
+            let ret = if bindings::kthread_should_stop() || news() {
+                -1
             } else {
                 bindings::schedule_hrtimeout_range(
-                    &raw mut expires,
+                    // Without a time it sleeps without a timer.
+                    if at_ns == FOREVER {
+                        core::ptr::null_mut()
+                    } else {
+                        &raw mut expires
+                    },
                     SLACK_NS,
                     bindings::hrtimer_mode_HRTIMER_MODE_ABS,
                 )
             };
-            bindings::finish_wait(self.bell.get(), &raw mut entry);
+            bindings::finish_wait(bell.queue.get(), &raw mut entry);
             ret == 0
         };
         if self.should_stop() {
@@ -220,6 +259,9 @@ impl Me<'_> {
         }
     }
 }
+
+/// A time that does not come.
+pub(crate) const FOREVER: i64 = i64::MAX;
 
 /// The monotonic clock in nanoseconds; at least 0.
 pub(crate) fn now_ns() -> i64 {
@@ -328,6 +370,52 @@ mod tests {
         assert!(wait_for(|| probe.ends.load(Relaxed) == 1));
         drop(thread);
         assert!(Arc::into_unique_or_drop(probe).is_some());
+        Ok(())
+    }
+
+    /// Sleeps at a bell until there is news, which it takes.
+    struct Listener {
+        probe: Arc<Probe>,
+        bell: Arc<Bell>,
+        news: Arc<Atomic<bool>>,
+    }
+
+    impl Body for Listener {
+        fn run(&self, me: &Me<'_>) {
+            let news = || self.news.load(Relaxed);
+            while me.sleep_at(&self.bell, FOREVER, news) != Woken::Stop {
+                self.probe.runs.add(1, Relaxed);
+                if self.news.xchg(false, Relaxed) {
+                    self.probe.wakes.add(1, Relaxed);
+                }
+            }
+            self.probe.ends.add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn no_news_is_lost_and_none_made_up() -> Result {
+        let probe = Probe::new()?;
+        let bell = Arc::pin_init(Bell::new(), GFP_KERNEL)?;
+        let news = Arc::new(Atomic::new(false), GFP_KERNEL)?;
+        let body = Listener {
+            probe: probe.clone(),
+            bell: bell.clone(),
+            news: news.clone(),
+        };
+        let thread = Thread::start(c"mlx5_rs_test", Class::Normal, body)?;
+        for n in 1..=200 {
+            news.store(true, Relaxed);
+            // Once: whether it sleeps, is about to, or has not begun.
+            bell.ring();
+            assert!(wait_for(|| probe.wakes.load(Relaxed) >= n));
+        }
+        // Each ring ends one sleep at most, and nothing else does.
+        assert!(probe.runs.load(Relaxed) <= 400);
+        drop(thread);
+        assert_eq!(probe.ends.load(Relaxed), 1);
+        // A bell outlives its thread.
+        bell.ring();
         Ok(())
     }
 

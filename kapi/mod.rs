@@ -22,4 +22,5 @@ pub(crate) mod pci;
 pub(crate) mod pci_driver;
 pub(crate) mod print;
 pub(crate) mod silence;
+pub(crate) mod trace;
 pub(crate) mod workqueue;

@@ -3,6 +3,7 @@
 //! The commands of bring-up and teardown, and their replies (hardware.md 2.3 to 2.5, 3.2).
 
 use super::ifc;
+use super::wqe::Mkc;
 use mlx5_rs_macros::layout;
 
 layout! {
@@ -418,6 +419,46 @@ layout! {
 
     /// Reply to DEALLOC_PD.
     pub struct DeallocPdOut = dealloc_pd_out {
+        /// See [`CmdOut`](super::command::CmdOut).
+        status: u8,
+        syndrome: u32,
+    }
+
+    /// CREATE_MKEY (hardware.md 10.1).
+    pub struct CreateMkeyIn = create_mkey_in {
+        /// See [`CmdIn`](super::command::CmdIn).
+        opcode: u16,
+        uid: u16,
+        op_mod: u16,
+        /// The list's entries say which pages may be read and written.
+        pg_access: bool,
+        memory_key_mkey_entry: Mkc,
+        /// Octowords of the list that follows.
+        translations_octword_actual_size: u32,
+        /// The list: of an MTT, two words per page.
+        klm_pas_mtt: [u32],
+    }
+
+    /// Reply to CREATE_MKEY.
+    pub struct CreateMkeyOut = create_mkey_out {
+        /// See [`CmdOut`](super::command::CmdOut).
+        status: u8,
+        syndrome: u32,
+        /// The upper 24 bits of the key.
+        mkey_index: narrow u32,
+    }
+
+    /// DESTROY_MKEY (hardware.md 10.1).
+    pub struct DestroyMkeyIn = destroy_mkey_in {
+        /// See [`CmdIn`](super::command::CmdIn).
+        opcode: u16,
+        uid: u16,
+        op_mod: u16,
+        mkey_index: narrow u32,
+    }
+
+    /// Reply to DESTROY_MKEY.
+    pub struct DestroyMkeyOut = destroy_mkey_out {
         /// See [`CmdOut`](super::command::CmdOut).
         status: u8,
         syndrome: u32,

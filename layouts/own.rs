@@ -38,6 +38,8 @@ layout! {
 pub struct RegisterId(pub u16);
 
 impl RegisterId {
+    /// Has firmware trace its state.
+    pub const CORE_DUMP: Self = Self(0x402e);
     /// Host endianness.
     pub const HOST_ENDIANNESS: Self = Self(0x7004);
     /// Capabilities of the tracer.
@@ -55,6 +57,7 @@ impl RegisterId {
 
     /// All of them, with their names.
     pub const ALL: &'static [(Self, &'static str)] = &[
+        (Self::CORE_DUMP, "CORE_DUMP"),
         (Self::HOST_ENDIANNESS, "HOST_ENDIANNESS"),
         (Self::MTRC_CAP, "MTRC_CAP"),
         (Self::MTRC_CONF, "MTRC_CONF"),

@@ -68,6 +68,12 @@ layout! {
         start_offset: u32,
     }
 
+    /// CORE_DUMP: has firmware trace its state.
+    pub struct CoreDumpReg = core_dump_reg {
+        /// 0: all of it.
+        core_dump_type: u8,
+    }
+
     /// Any event in the trace buffer.
     ///
     /// Source: hardware.md 4 (upstream has the events among its own code, not in the headers).
@@ -166,6 +172,7 @@ mod tests {
         assert_eq!(MtrcConf::LEN, 128);
         assert_eq!(MtrcCtrl::LEN, 64);
         assert_eq!(MtrcStdb::LEN, 8);
+        assert_eq!(CoreDumpReg::LEN, 64);
         let mut register = MtrcCap::new();
         let mut section = register.string_db_param_mut(7).ok_or(())?;
         section.set_string_db_base_address(0x1234_5678);

@@ -209,6 +209,11 @@ impl Reader {
         self.blocks
     }
 
+    /// The block that is read next.
+    pub fn next_block(&self) -> u32 {
+        self.index
+    }
+
     /// Timestamp of the last block read.
     pub fn last(&self) -> Option<Timestamp53> {
         self.last

@@ -121,6 +121,8 @@ pub struct Ownership {
     due: Option<u64>,
     /// An event came while a command was under way: its outcome may be out of date.
     again: bool,
+    /// It was ours, and of no use.
+    futile: bool,
     counters: OwnershipCounters,
 }
 
@@ -133,6 +135,7 @@ impl Ownership {
             asked_at: None,
             due: None,
             again: false,
+            futile: false,
             counters: OwnershipCounters::default(),
         }
     }
@@ -262,20 +265,23 @@ impl Ownership {
         }
     }
 
-    /// The loss has been dealt with.
+    /// The loss, or the failure to begin, has been dealt with.
     pub fn proceed(&mut self, now_ms: u64) -> Action {
+        let futile = core::mem::take(&mut self.futile);
         match self.state {
+            State::Waiting if futile => self.retry_later(now_ms),
             State::Waiting => self.ask(now_ms),
             _ => Action::Rest,
         }
     }
 
     /// What [`Action::Begin`] says could not be done: gives the tracer back. After that,
-    /// [`proceed`](Self::proceed) says when to try again.
+    /// [`proceed`](Self::proceed) says when to try again: as late as after a refusal.
     pub fn begin_failed(&mut self) -> Action {
         match self.state {
             State::Owner | State::Checking => {
                 self.state = State::Waiting;
+                self.futile = true;
                 self.counters.failed += 1;
                 Action::Release
             }
@@ -317,6 +323,10 @@ impl Ownership {
             // The tracer may have become free after the device refused it.
             return self.ask(now_ms);
         }
+        self.retry_later(now_ms)
+    }
+
+    fn retry_later(&mut self, now_ms: u64) -> Action {
         let due = now_ms.saturating_add(self.pauses.retry_ms);
         self.due = Some(due);
         Action::Wake(due)
@@ -466,7 +476,14 @@ mod tests {
     fn beginning_fails() {
         let mut tracer = owner();
         assert_eq!(tracer.begin_failed(), Action::Release);
-        assert_eq!(tracer.proceed(5), Action::Wake(10));
-        assert_eq!(tracer.timer(10), Action::Ask);
+        assert_eq!(tracer.proceed(5), Action::Wake(1005));
+        assert_eq!(tracer.timer(1004), Action::Wake(1005));
+        assert_eq!(tracer.timer(1005), Action::Ask);
+        assert_eq!(tracer.asked(1006, Answer::Ours), Action::Verify);
+        assert_eq!(tracer.verified(1006, Answer::Ours), Action::Begin);
+        // An event may mean that it is of use now.
+        assert_eq!(tracer.begin_failed(), Action::Release);
+        assert_eq!(tracer.proceed(1020), Action::Wake(2020));
+        assert_eq!(tracer.event(1030), Action::Ask);
     }
 }

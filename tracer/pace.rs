@@ -178,6 +178,19 @@ impl Pace {
         }
     }
 
+    /// Begins anew: the event has been armed. Limits and counters stay.
+    pub fn restart(&mut self) {
+        *self = Self {
+            counters: self.counters,
+            ..Self::new(self.limits)
+        };
+    }
+
+    /// Another share of one CPU from the next round on, in percent, 1 to 100.
+    pub fn set_cpu_percent(&mut self, percent: u8) {
+        self.limits.cpu_percent = percent.clamp(1, 100);
+    }
+
     /// How reading is made to happen now.
     pub fn mode(&self) -> Mode {
         self.mode
@@ -506,6 +519,19 @@ mod tests {
         });
         assert_eq!(pace.event(0), Step::Read);
         assert_eq!(pace.read(round(1, false, 0, 1_000)), Step::Timer(1));
+    }
+
+    #[test]
+    fn begun_anew() {
+        let mut pace = Pace::new(LIMITS);
+        assert_eq!(pace.event(0), Step::Read);
+        assert_eq!(pace.read(round(8, false, 0, 10)), Step::Timer(30));
+        pace.restart();
+        pace.set_cpu_percent(50);
+        assert_eq!(pace.timer(40), Step::Rest);
+        assert_eq!(pace.event(40), Step::Read);
+        assert_eq!(pace.read(round(8, false, 40, 50)), Step::Timer(10));
+        assert_eq!(pace.counters().rounds, 2);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `mlx5rs`: reads what ConnectX devices and their drivers leave behind. See docs/wqe.md.
+//! `mlx5rs`: reads what ConnectX devices and their drivers leave behind. See docs/wqe.md and
+//! docs/trace-tool.md.
 
 mod caps;
 mod dump;
+mod trace;
 mod wqe;
 
 use std::io::{self, Write as _};
@@ -21,6 +23,7 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Trace(Box<trace::Args>),
     Wqe(wqe::Args),
 }
 
@@ -39,6 +42,7 @@ const BAD_INPUT: u8 = 2;
 
 fn main() -> ExitCode {
     let result = match Args::parse().command {
+        Command::Trace(args) => trace::run(&args),
         Command::Wqe(args) => wqe::run(&args),
     };
     match result {
@@ -63,6 +67,10 @@ enum Error {
     Read { name: String, error: io::Error },
     /// A file holds something else.
     Input { name: String, error: dump::Error },
+    /// A file cannot be written.
+    Write { name: String, error: io::Error },
+    /// Something with tracefs does not work.
+    Tracefs(trace::TracefsError),
     /// The answer cannot be written.
     Output(io::Error),
 }
@@ -73,11 +81,19 @@ impl From<io::Error> for Error {
     }
 }
 
+impl From<trace::TracefsError> for Error {
+    fn from(error: trace::TracefsError) -> Self {
+        Self::Tracefs(error)
+    }
+}
+
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Read { name, error } => write!(f, "{name}: cannot be read: {error}"),
             Self::Input { name, error } => write!(f, "{name}: {error}"),
+            Self::Write { name, error } => write!(f, "{name}: cannot be written: {error}"),
+            Self::Tracefs(error) => error.fmt(f),
             Self::Output(error) => write!(f, "the answer cannot be written: {error}"),
         }
     }

@@ -102,6 +102,12 @@ pub mod pages {
     pub mod plan;
 }
 
+/// Memory registration: what of the driver's `mr/` is pure.
+#[path = "../../../mr"]
+pub mod mr {
+    pub mod context;
+}
+
 /// Health: what of the driver's `health/` is pure.
 #[path = "../../../health"]
 pub mod health {
@@ -141,6 +147,7 @@ pub mod tracer {
     pub mod format;
     pub mod ownership;
     pub mod pace;
+    pub mod recent;
     pub mod strings;
     pub mod timestamp;
 }

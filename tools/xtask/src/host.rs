@@ -99,8 +99,8 @@ pub enum VmTests<'a> {
     AfterHostTests,
     /// Those with this in their name, or all.
     Matching(Option<&'a str>),
-    /// All, in their long form.
-    Long,
+    /// The same in their long form.
+    Long(Option<&'a str>),
 }
 
 /// The programs that the VM runner needs.
@@ -151,6 +151,15 @@ impl Host<'_> {
         let mut cmd = self.cargo();
         cmd.env(rdma_core::VARIABLE, rdma_core::rdma_core(self.cache)?);
         Ok(cmd)
+    }
+
+    /// As CI has it, or people.
+    fn profile() -> &'static str {
+        if std::env::var_os("CI").is_some() {
+            "ci"
+        } else {
+            "default"
+        }
     }
 
     fn step(&self, what: &str, usual: u64, log: &str, cmd: Command) -> Result<()> {
@@ -239,9 +248,6 @@ impl Host<'_> {
     fn nextest(&self, cargo: Command) -> Result<Command> {
         let mut cmd = self.subcommand(cargo, "nextest", NEXTEST)?;
         cmd.args(["run", "--no-fail-fast"]);
-        if std::env::var_os("CI").is_some() {
-            cmd.args(["--profile", "ci"]);
-        }
         if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
             cmd.arg("--color=always");
         }
@@ -256,6 +262,8 @@ impl Host<'_> {
     pub fn tests(&self) -> Result<Tally> {
         let mut cmd = self.nextest(self.workspace()?)?;
         cmd.args([
+            "--profile",
+            Self::profile(),
             "--workspace",
             "--filterset",
             "not (package(mlx5-vm) and kind(test))",
@@ -301,9 +309,14 @@ impl Host<'_> {
     pub fn vm_tests(&self, manifest: &Path, choice: VmTests<'_>) -> Result<Tally> {
         let mut cmd = self.nextest(match choice {
             VmTests::AfterHostTests => self.workspace()?,
-            VmTests::Matching(_) | VmTests::Long => self.cargo(),
+            VmTests::Matching(_) | VmTests::Long(_) => self.cargo(),
         })?;
         cmd.env("MLX5RS_MANIFEST", manifest);
+        let profile = match choice {
+            VmTests::AfterHostTests | VmTests::Matching(_) => Self::profile(),
+            VmTests::Long(_) => "soak",
+        };
+        cmd.args(["--profile", profile]);
         match choice {
             // The same selection of packages as in the host tests, so that cargo
             // finds everything built.
@@ -318,8 +331,9 @@ impl Host<'_> {
                 cmd.args(["--package", "mlx5-vm", "--filterset", "kind(test)"]);
                 cmd.args(filter);
             }
-            VmTests::Long => {
+            VmTests::Long(filter) => {
                 cmd.args(["--package", "mlx5-vm", "--filterset", "kind(test)"]);
+                cmd.args(filter);
                 cmd.env("MLX5RS_SOAK", "1");
             }
         }
@@ -395,7 +409,7 @@ impl Host<'_> {
             }
             .run(cmd)?;
             if let Some(runs) = executed(&fs::read_to_string(&log)?) {
-                say(&format!("fuzzing {target}: {runs} runs, clean"));
+                say(format!("fuzzing {target}: {runs} runs, clean"));
             }
             Ok(())
         };

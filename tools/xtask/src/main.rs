@@ -20,6 +20,7 @@ mod ui;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{bail, Context, Result};
 use clap::{Args, Parser, Subcommand};
@@ -85,8 +86,14 @@ enum Task {
         #[arg(long, conflicts_with = "seconds")]
         runs: Option<u64>,
     },
-    /// VM tests in their long form.
-    Soak(On),
+    /// VM tests in their long form, on the test kernel and on that with KASAN.
+    Soak {
+        #[command(flatten)]
+        on: On,
+        /// Only tests whose name contains this.
+        #[arg(long)]
+        filter: Option<String>,
+    },
     /// Formatting, clippy and rustdoc, of host crates and kernel module.
     Lint(On),
     /// Format all Rust files.
@@ -118,6 +125,22 @@ struct Session {
     project: Project,
     source: PathBuf,
     generated: Generated,
+    drivers: Drivers,
+}
+
+/// Modules that this session has built, by kernel. The lock is held while one is built.
+#[derive(Default)]
+struct Drivers([Mutex<Option<PathBuf>>; 3]);
+
+impl Drivers {
+    fn of(&self, flavour: Flavour) -> MutexGuard<'_, Option<PathBuf>> {
+        let index = match flavour {
+            Flavour::Debian => 0,
+            Flavour::Test => 1,
+            Flavour::Kasan => 2,
+        };
+        self.0[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Session {
@@ -147,6 +170,7 @@ impl Session {
             project,
             source,
             generated,
+            drivers: Drivers::default(),
         })
     }
 
@@ -173,8 +197,15 @@ impl Session {
         )
     }
 
-    fn driver(&self, kernel: &Kernel, extra: &[&str]) -> Result<PathBuf> {
-        driver::build(&self.cache, &self.tools, &self.project, kernel, extra)
+    /// The module for a kernel.
+    fn driver(&self, kernel: &Kernel) -> Result<PathBuf> {
+        let mut built = self.drivers.of(kernel.flavour);
+        if let Some(path) = &*built {
+            return Ok(path.clone());
+        }
+        let path = driver::build(&self.cache, &self.tools, &self.project, kernel, &[])?;
+        *built = Some(path.clone());
+        Ok(path)
     }
 
     /// Makes all that a VM needs and writes the manifest.
@@ -183,7 +214,7 @@ impl Session {
         let (kernel, driver, programs) = std::thread::scope(|scope| {
             let programs = scope.spawn(|| host.programs());
             let kernel = self.kernel(flavour)?;
-            let driver = self.driver(&kernel, &[])?;
+            let driver = self.driver(&kernel)?;
             let programs = programs
                 .join()
                 .expect("the building thread does not panic")?;
@@ -287,8 +318,14 @@ impl Session {
 
     fn kernel_clippy(&self, flavour: Flavour) -> Result<()> {
         let kernel = self.kernel(flavour)?;
-        self.driver(&kernel, &["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"])
-            .map(drop)
+        driver::build(
+            &self.cache,
+            &self.tools,
+            &self.project,
+            &kernel,
+            &["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"],
+        )
+        .map(drop)
     }
 }
 
@@ -322,7 +359,8 @@ fn test_everything() -> Result<()> {
         // the error.
         scope.spawn(|| {
             for flavour in [Flavour::Debian, Flavour::Test, Flavour::Kasan] {
-                let _ = session.kernel_with(flavour, true);
+                let kernel = session.kernel_with(flavour, true);
+                let _ = kernel.and_then(|kernel| session.driver(&kernel));
             }
         });
         scope.spawn(|| guest::image(&session.cache, &session.tools).map(drop));
@@ -387,9 +425,23 @@ fn run(task: Task) -> Result<()> {
                 session.vm_test(&on, VmTests::Matching(filter.as_deref()))
             })
         }
-        Task::Soak(on) => {
+        Task::Soak { on, filter } => {
             let session = Session::open_for_vm()?;
-            only("VM tests, long", || session.vm_test(&on, VmTests::Long))
+            let mut report = Report::default();
+            let kernels = match on.kernel {
+                Some(kernel) => vec![kernel],
+                None => vec![Flavour::Test, Flavour::Kasan],
+            };
+            for kernel in kernels {
+                let on = On {
+                    kernel: Some(kernel),
+                    device: on.device.clone(),
+                };
+                report.stage(format!("VM tests, long, {kernel} kernel"), || {
+                    session.vm_test(&on, VmTests::Long(filter.as_deref()))
+                });
+            }
+            report.finish()
         }
         Task::HostTest => {
             let session = Session::open()?;

@@ -23,6 +23,15 @@ pub enum Kernel {
 }
 
 impl Kernel {
+    /// What `make KERNEL=` calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Debian => "debian",
+            Self::Test => "test",
+            Self::Kasan => "kasan",
+        }
+    }
+
     /// How many times longer things take than on [`Kernel::Test`]; times
     /// allowed are scaled by it.
     pub fn slowness(self) -> u32 {

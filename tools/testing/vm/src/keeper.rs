@@ -7,7 +7,7 @@
 //! ports. A guest is used again only if the borrower hands it back in order:
 //! a test that fails, or dies, ends its guest, and the next one gets a fresh
 //! boot. The keeper ends with the test runner, or when nobody has wanted its
-//! guest for [`IDLE`].
+//! guest for [`IDLE`]. Tests that run at the same time have a keeper each.
 
 use crate::manifest::Manifest;
 use crate::process::{log_folder, wait_until};
@@ -29,7 +29,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// How long an unwanted guest is kept.
-pub const IDLE: Duration = Duration::from_secs(30);
+pub const IDLE: Duration = Duration::from_secs(120);
 
 /// Longest time that a guest is lent for; the runner ends tests before.
 const BORROWED: Duration = Duration::from_secs(3600);
@@ -108,11 +108,13 @@ pub fn borrow(
 }
 
 /// Guests are shared by the tests of one run, with the same files and the
-/// same boot.
+/// same boot, that nextest does not run at the same time.
 fn key(manifest: &Manifest, boot: &Boot) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
     manifest.hash(&mut hasher);
     boot.hash(&mut hasher);
+    // The number of the test's place among those that run at once.
+    std::env::var_os("NEXTEST_TEST_GROUP_SLOT").hash(&mut hasher);
     match std::env::var_os("NEXTEST_RUN_ID") {
         Some(run) => run.hash(&mut hasher),
         None => runner().map(Pid::as_raw_nonzero).hash(&mut hasher),

@@ -162,7 +162,8 @@ pub fn tail(path: &Path, lines: usize) -> String {
     }
 }
 
-/// Waits until `look` says that it is so.
+/// Waits until `look` says that it is so. Looks often at first, and then less:
+/// what looks into a guest takes its time away, and that of others.
 ///
 /// # Errors
 ///
@@ -172,7 +173,10 @@ pub fn wait_until(
     timeout: Duration,
     mut look: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
+    const SELDOM: Duration = Duration::from_millis(40);
+
     let deadline = Instant::now() + timeout;
+    let mut pause = POLL;
     loop {
         if look()? {
             return Ok(());
@@ -180,7 +184,8 @@ pub fn wait_until(
         if Instant::now() > deadline {
             bail!("{what}: not within {timeout:?}");
         }
-        thread::sleep(POLL);
+        thread::sleep(pause);
+        pause = (pause * 5 / 4).min(SELDOM);
     }
 }
 

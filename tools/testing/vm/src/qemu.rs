@@ -8,8 +8,9 @@ use std::path::Path;
 /// Where root ports sit on the root bus; eight to a slot.
 const FIRST_SLOT: u8 = 0x10;
 
-/// Most root ports.
-pub const MAX_PORTS: u8 = 64;
+/// Most root ports: their windows have to fit below 4 GiB, since of the space
+/// above that 1 TiB has ended in what QEMU reserves for AMD's bus.
+pub const MAX_PORTS: u8 = 14;
 
 /// The hardware of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,7 +30,7 @@ impl Default for Hardware {
         Self {
             memory: 1024,
             cpus: 2,
-            ports: 16,
+            ports: 12,
             iommu: false,
         }
     }

@@ -36,6 +36,51 @@ pub struct Line {
     pub message: String,
 }
 
+/// What is read: a message, or that something is missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    /// A message.
+    Line(Line),
+    /// Blocks are missing that were written before this time.
+    Gap {
+        /// 53 bits.
+        time: u64,
+        /// Blocks.
+        blocks: u64,
+        /// Copies that may be torn.
+        torn: u64,
+    },
+}
+
+impl Item {
+    /// The message, if it is one.
+    pub fn line(&self) -> Option<&Line> {
+        match self {
+            Self::Line(line) => Some(line),
+            Self::Gap { .. } => None,
+        }
+    }
+}
+
+/// Reads lines as the driver's debugfs has them, for any device.
+pub fn parse_lines(text: &str) -> Vec<Item> {
+    let Ok(gap) = Regex::new(r"^[0-9a-f:.]+ \[0x([0-9a-f]+)\] gap blocks=(\d+) torn=(\d+)$") else {
+        return Vec::new();
+    };
+    let item = |text: &str| {
+        if let Some(found) = gap.captures(text) {
+            return Some(Item::Gap {
+                time: u64::from_str_radix(&found[1], 16).ok()?,
+                blocks: found[2].parse().ok()?,
+                torn: found[3].parse().ok()?,
+            });
+        }
+        let line = parse(&format!(" mlx5_fw: {text}")).pop()?;
+        Some(Item::Line(line))
+    };
+    text.lines().filter_map(item).collect()
+}
+
 /// Reads all lines of the event in a trace, in their order.
 pub fn parse(trace: &str) -> Vec<Line> {
     // In a text of one's own; the pattern is a constant.
@@ -73,7 +118,20 @@ pub fn listen(vm: &Vm, on: bool) -> Result<()> {
     if on {
         set("buffer_size_kb", &BUFFER.to_string())?;
     }
-    set("events/mlx5/mlx5_fw/enable", if on { "1" } else { "0" })?;
+    // By name: if two drivers are loaded each has an event of this name, and
+    // only one of them a folder.
+    for event in ["mlx5:mlx5_fw", "mlx5:mlx5_fw_gap"] {
+        let word = if on {
+            event.to_owned()
+        } else {
+            format!("!{event}")
+        };
+        match set("set_event", &word) {
+            // Only this project's driver has it.
+            Err(_) if event.ends_with("_gap") => {}
+            result => result?,
+        }
+    }
     clear(vm)
 }
 
@@ -109,6 +167,158 @@ pub fn collect(vm: &Vm) -> Result<Vec<Line>> {
         );
     }
     Ok(parse(&agent.text(COPY)?))
+}
+
+/// What the buffer has of a device under mlx5_rs.
+///
+/// # Errors
+///
+/// See [`collect`].
+pub fn items(vm: &Vm, id: DeviceId) -> Result<Vec<Item>> {
+    collect(vm)?;
+    let trace = vm.agent().text(COPY)?;
+    let bdf = vm.bdf(id);
+    let lines: Vec<&str> = trace
+        .lines()
+        .filter_map(|line| {
+            line.split_once(" mlx5_fw: ")
+                .or(line.split_once(" mlx5_fw_gap: "))
+        })
+        .map(|(_, text)| text)
+        .filter(|text| text.starts_with(&bdf))
+        .collect();
+    Ok(parse_lines(&lines.join("\n")))
+}
+
+/// What became of what the device wrote, where missing parts are told.
+#[derive(Debug, Clone, Default)]
+pub struct Reading {
+    /// As of any driver. Fragments are not among its lines.
+    pub tally: Tally,
+    /// Gaps that were told.
+    pub gaps: u64,
+    /// Blocks that are missing by them.
+    pub blocks: u64,
+    /// Copies that may be torn.
+    pub torn: u64,
+    /// Lines that say that a part of a message is missing.
+    pub fragments: u64,
+    /// Traces of which the device lost a part.
+    pub cut: u64,
+    /// Traces that are missing, though no gap is told there.
+    pub silent: u64,
+    /// The first of them.
+    pub example: Option<String>,
+}
+
+/// Whether a line is a part of a message whose other parts did not come.
+fn is_fragment(line: &Line) -> bool {
+    let hex = |text: &str| text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    line.message.starts_with("INCOMPLETE: ") || line.message.strip_prefix("0x").is_some_and(hex)
+}
+
+/// Compares items with the truth, as [`compare`] does; and looks for traces
+/// that are missing without a word.
+pub fn judge(items: Vec<Item>, truth: &[(u64, Entry)], script: Script, apart: u64) -> Reading {
+    let mut reading = Reading::default();
+    let raw: HashSet<u64> = truth
+        .iter()
+        .filter(|(n, entry)| !entry.core_dump && matches!(script.trace(*n).says, Says::Raw))
+        .map(|(_, entry)| entry.time)
+        .collect();
+    let mut lines = Vec::new();
+    // Ranks of the traces whose lines come before each gap.
+    let mut marks = Vec::new();
+    for item in items {
+        match item {
+            Item::Gap { blocks, torn, .. } => {
+                reading.gaps += 1;
+                reading.blocks += blocks;
+                reading.torn += torn;
+                marks.push(lines.len());
+            }
+            Item::Line(line) if is_fragment(&line) && !raw.contains(&line.time) => {
+                reading.fragments += 1;
+            }
+            Item::Line(line) => lines.push(line),
+        }
+    }
+    // Of a partial trace nobody can say all.
+    let partial: HashSet<u64> = truth
+        .iter()
+        .filter(|(_, entry)| entry.partial)
+        .map(|(n, _)| *n)
+        .collect();
+    reading.cut = partial.len() as u64;
+    let whole: Vec<(u64, Entry)> = truth
+        .iter()
+        .filter(|(n, _)| !partial.contains(n))
+        .copied()
+        .collect();
+    lines.retain(|line| number(&line.message).is_none_or(|n| !partial.contains(&u64::from(n))));
+    reading.tally = compare(&lines, &whole, script, apart);
+    reading.silent(&lines, &marks, &whole, apart);
+    reading
+}
+
+impl Reading {
+    /// Adds what another one has.
+    pub fn add(&mut self, other: Self) {
+        self.tally.add(other.tally);
+        self.gaps += other.gaps;
+        self.blocks += other.blocks;
+        self.torn += other.torn;
+        self.fragments += other.fragments;
+        self.cut += other.cut;
+        self.silent += other.silent;
+        self.example = self.example.take().or(other.example);
+    }
+
+    /// Counts traces that are missing between two lines between which there is
+    /// no gap. `marks` are the numbers of lines before each gap.
+    fn silent(&mut self, lines: &[Line], marks: &[usize], truth: &[(u64, Entry)], apart: u64) {
+        let mut ranks = HashMap::new();
+        let mut by_time = HashMap::new();
+        let mut written = Vec::new();
+        for (n, entry) in truth.iter().filter(|(_, entry)| !entry.dropped) {
+            ranks.insert(*n as u32, written.len());
+            by_time.insert(entry.time, written.len());
+            written.push((*n, *entry));
+        }
+        // Where the line of each trace is.
+        let mut places = vec![None; written.len()];
+        for (at, line) in lines.iter().enumerate() {
+            let by_number = number(&line.message).and_then(|n| ranks.get(&n).copied());
+            if let Some(rank) = by_number.or_else(|| by_time.get(&line.time).copied()) {
+                places[rank] = Some(at);
+            }
+        }
+        let apart = apart as usize;
+        let mut before = None;
+        let mut seen: Vec<Option<usize>> = Vec::new();
+        for place in &places {
+            before = before.max(*place);
+            seen.push(before);
+        }
+        let mut after = lines.len();
+        let mut ahead = vec![lines.len(); places.len()];
+        for (rank, place) in places.iter().enumerate().rev() {
+            after = place.map_or(after, |place| place.min(after));
+            ahead[rank] = after;
+        }
+        for rank in (0..places.len()).filter(|rank| places[*rank].is_none()) {
+            // Lines before it, and behind it, as far as can be said.
+            let low = rank.checked_sub(apart + 1).and_then(|rank| seen[rank]);
+            let high = ahead.get(rank + apart + 1).copied().unwrap_or(lines.len());
+            let low = low.map_or(0, |low| low + 1);
+            if !marks.iter().any(|mark| (low..=high).contains(mark)) {
+                self.silent += 1;
+                let (n, entry) = written[rank];
+                self.example
+                    .get_or_insert_with(|| format!("trace {n}, {entry:x?}"));
+            }
+        }
+    }
 }
 
 /// How lines compare with what was written.

@@ -34,7 +34,7 @@ const NEXT_IMAGE: &str = "next-kernel";
 const NEXT_INITRD: &str = "next-initrd";
 
 /// Time for a guest of the test kernel to boot on a busy machine.
-const BOOT: Duration = Duration::from_secs(60);
+const BOOT: Duration = Duration::from_secs(120);
 
 /// Time for anything else that is expected to be immediate.
 const SOON: Duration = Duration::from_secs(15);

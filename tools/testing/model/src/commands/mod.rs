@@ -312,7 +312,9 @@ impl Device {
         own.map_or(0, |f| f.given() as i64)
     }
 
+    /// What is wanted counts until INIT_HCA: it may be told otherwise later, for the next life.
     fn has_boot_pages(&self) -> bool {
-        self.own_pages() >= i64::from(self.wanted.boot) || self.hca.state == State::TornDown
+        self.own_pages() >= i64::from(self.wanted.boot)
+            || matches!(self.hca.state, State::Initialized | State::TornDown)
     }
 }

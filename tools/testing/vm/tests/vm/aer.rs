@@ -3,17 +3,16 @@
 //! the driver makes of them (field case C22).
 
 use crate::driver::{alive, counter, debugfs, down, gone, load, up, BRING_UP};
-use crate::{Lab, Test, TEST};
+use crate::{Lab, Test, BOTH, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
-use mlx5_vm::manifest::Kernel;
 use mlx5_vm::peer::{self, INJECTOR};
 use mlx5_vm::process::wait_until;
 use mlx5_vm::vm::{DeviceId, Vm, DRIVER};
 use std::time::{Duration, Instant};
 
 pub const TESTS: &[Test] = &[
-    Test::new("aer::recovery", &[Kernel::Test, Kernel::Kasan], recovery),
-    Test::new("aer::silence_in_recovery", TEST, silence_in_recovery),
+    Test::new("aer::recovery", BOTH, recovery),
+    Test::new("aer::silence_in_recovery", TEST, silence_in_recovery).long_on(KASAN),
     Test::new("aer::device_that_never_returns", TEST, never_returns),
 ];
 

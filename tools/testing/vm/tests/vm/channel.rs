@@ -9,7 +9,7 @@ use mlx5_agent::proto::{Call, Exec, Reply, Status, WriteMode, MAX_DATA, MAX_IN_F
 use mlx5_vm::agent::GuestError;
 use mlx5_vm::manifest::Kernel;
 use mlx5_vm::qemu::Hardware;
-use mlx5_vm::vm::{with, Boot, Vm};
+use mlx5_vm::vm::{Boot, Vm};
 use std::time::{Duration, Instant};
 
 pub const TESTS: &[Test] = &[
@@ -303,39 +303,31 @@ fn a_dead_guest_is_noticed(lab: &Lab) -> Result<()> {
 /// The guest on a Debian root: its programs, and nothing kept of what they
 /// write.
 fn debian_root(lab: &Lab) -> Result<()> {
-    let boot = Boot {
-        hardware: Hardware {
-            ports: 2,
-            ..Hardware::default()
-        },
-        root: true,
-        modules: vec!["ib_uverbs".into()],
-        ..shared()
-    };
-    for _ in 0..2 {
-        with(Vm::boot(&lab.manifest, lab.test, &boot)?, |vm| {
-            let soon = vm.soon();
-            vm.modprobe("ib_uverbs", soon)?;
-            let agent = vm.agent();
-            let os = agent.text("/etc/os-release")?;
-            ensure!(os.contains("ID=debian"), "{os}");
-            agent
-                .output(&["rdma", "-V"], soon)
-                .context("iproute2 in the guest's root")?;
-            agent
-                .output(&["ibv_devices"], soon)
-                .context("rdma-core in the guest's root")?;
-            let marks = agent.list("/var/tmp")?;
-            ensure!(
-                !marks.iter().any(|name| name == "mark"),
-                "an earlier guest's file is there"
-            );
-            agent.output(&["touch", "/var/tmp/mark"], soon)?;
-            load(vm, "")?;
-            let id = vm.add_device(&[])?;
-            up(vm, id)?;
-            down(vm, id)
-        })?;
-    }
+    let image = lab.manifest.guest_root.as_deref().context("no root")?;
+    let written = || -> Result<_> { Ok(std::fs::metadata(image)?.modified()?) };
+    let before = written()?;
+    lab.on_root(1, |vm| {
+        let soon = vm.soon();
+        vm.modprobe("ib_uverbs", soon)?;
+        let agent = vm.agent();
+        let os = agent.text("/etc/os-release")?;
+        ensure!(os.contains("ID=debian"), "{os}");
+        agent
+            .output(&["rdma", "-V"], soon)
+            .context("iproute2 in the guest's root")?;
+        agent
+            .output(&["ibv_devices"], soon)
+            .context("rdma-core in the guest's root")?;
+        agent.output(&["sh", "-c", "echo mark > /var/tmp/mark; sync"], soon)?;
+        ensure!(agent.text("/var/tmp/mark")? == "mark");
+        let disk = agent.text("/sys/block/vda/stat")?;
+        let sectors = disk.split_whitespace().nth(6).map(str::parse::<u64>);
+        ensure!(matches!(sectors, Some(Ok(1..))), "not written: {disk}");
+        load(vm, "")?;
+        let id = vm.add_device(&[])?;
+        up(vm, id)?;
+        down(vm, id)
+    })?;
+    ensure!(written()? == before, "{} was written", image.display());
     Ok(())
 }

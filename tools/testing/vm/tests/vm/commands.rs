@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Commands of a device that is up: many at once, and faults of all kinds.
 
-use crate::driver::{alive, counter, debugfs, down, gone, load, query, up, wait_counter, BRING_UP};
-use crate::{Lab, Test, TEST};
+use crate::driver::{
+    alive, counter, debugfs, down, gone, load, load_quiet, query, up, wait_counter, BRING_UP,
+};
+use crate::{is_long, Lab, Test, BOTH, KASAN, TEST};
 use anyhow::{bail, ensure, Context, Result};
 use mlx5_vm::manifest::Kernel;
 use mlx5_vm::process::wait_until;
@@ -10,34 +12,33 @@ use mlx5_vm::vm::{DeviceId, Vm, DRIVER};
 use std::time::{Duration, Instant};
 
 pub const TESTS: &[Test] = &[
-    Test::new(
-        "commands::storm_of_32_threads",
-        &[Kernel::Test, Kernel::Kasan],
-        storm_of_32_threads,
-    ),
-    Test::new("commands::all_slots_in_flight", TEST, all_slots_in_flight),
-    Test::new("commands::lost_interrupt", TEST, lost_interrupt),
+    Test::new("commands::storm_of_32_threads", BOTH, storm_of_32_threads),
+    Test::new("commands::all_slots_in_flight", TEST, all_slots_in_flight).long_on(KASAN),
+    Test::new("commands::lost_interrupt", TEST, lost_interrupt).long_on(KASAN),
     Test::new(
         "commands::doubled_events_and_interrupts",
         TEST,
         doubled_events_and_interrupts,
     ),
-    Test::new("commands::late_completion", TEST, late_completion),
+    Test::new("commands::late_completion", TEST, late_completion).long_on(KASAN),
     Test::new(
         "commands::refusals_are_reported",
         TEST,
         refusals_are_reported,
-    ),
+    )
+    .long_on(KASAN),
     Test::new(
         "commands::unbind_while_in_flight",
         TEST,
         unbind_while_in_flight,
-    ),
+    )
+    .long_on(KASAN),
     Test::new(
         "commands::teardown_is_not_answered",
         TEST,
         teardown_is_not_answered,
-    ),
+    )
+    .long_on(KASAN),
 ];
 
 /// Threads in the storm, and slots of the model's queue.
@@ -50,7 +51,7 @@ fn timeout_ms(vm: &Vm) -> u32 {
 
 /// Loads with a short command timeout and brings a device up.
 fn device(vm: &mut Vm) -> Result<DeviceId> {
-    load(vm, &format!("cmd_timeout_ms={}", timeout_ms(vm)))?;
+    load_quiet(vm, &format!("cmd_timeout_ms={}", timeout_ms(vm)))?;
     let id = vm.add_device(&[])?;
     up(vm, id)?;
     Ok(id)
@@ -72,10 +73,10 @@ fn issued(vm: &Vm, id: DeviceId, name: &str) -> Result<u64> {
 
 fn storm_of_32_threads(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        let rounds: u64 = if vm.manifest().kernel == Kernel::Kasan {
-            10
-        } else {
-            100
+        let rounds: u64 = match vm.manifest().kernel {
+            Kernel::Kasan if is_long() => 20,
+            Kernel::Kasan => 5,
+            _ => 100,
         };
         load(vm, "")?;
         let id = vm.add_device(&[])?;

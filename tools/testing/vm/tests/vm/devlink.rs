@@ -2,21 +2,19 @@
 //! What people see and do with the stock `devlink` of iproute2 (M4.6).
 
 use crate::driver::{alive, counter, debugfs, down, load, up, BRING_UP};
-use crate::{is_long, shared, Lab, Test, TEST};
+use crate::{is_long, Lab, Test, BOTH, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_agent::proto::Status;
 use mlx5_vm::agent::Pending;
 use mlx5_vm::manifest::Kernel;
 use mlx5_vm::process::wait_until;
-use mlx5_vm::vm::{with, Boot, DeviceId, Vm, DRIVER};
+use mlx5_vm::vm::{DeviceId, Vm, DRIVER};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// With lockdep, and as people have it.
 const PLAIN: &[Kernel] = &[Kernel::Test, Kernel::Debian];
-/// With lockdep, and with KASAN.
-const CHECKED: &[Kernel] = &[Kernel::Test, Kernel::Kasan];
 
 pub const TESTS: &[Test] = &[
     Test::new("devlink::info", PLAIN, info).on_root(),
@@ -25,18 +23,11 @@ pub const TESTS: &[Test] = &[
     Test::new("devlink::recovery_by_hand", TEST, recovery_by_hand).on_root(),
     Test::new("devlink::unbind_ends_recovery", TEST, unbind_ends_recovery).on_root(),
     Test::new("devlink::reload", TEST, reload).on_root(),
-    Test::new("devlink::in_use_all_the_time", CHECKED, in_use).on_root(),
-    Test::new("devlink::unplugged_in_use", CHECKED, unplugged).on_root(),
+    Test::new("devlink::in_use_all_the_time", TEST, in_use)
+        .long_on(KASAN)
+        .on_root(),
+    Test::new("devlink::unplugged_in_use", BOTH, unplugged).on_root(),
 ];
-
-/// Runs `body` in a shared guest on the Debian root.
-fn on_root(lab: &Lab, ports: usize, body: impl FnOnce(&mut Vm) -> Result<()>) -> Result<()> {
-    let boot = Boot {
-        root: true,
-        ..shared()
-    };
-    with(lab.borrow_as(&boot, ports)?, body)
-}
 
 /// Name of a device on devlink's command line.
 fn handle(vm: &Vm, id: DeviceId) -> String {
@@ -105,7 +96,7 @@ fn wait_reporter(
 }
 
 fn info(lab: &Lab) -> Result<()> {
-    on_root(lab, 2, |vm| {
+    lab.on_root(2, |vm| {
         load(vm, "")?;
         let (id, other) = (vm.add_device(&[])?, vm.add_device(&["--vf"])?);
         up(vm, id)?;
@@ -170,7 +161,7 @@ fn check_watchdog(found: &Value, firmware: &str, syndrome: u64) -> Result<()> {
 }
 
 fn health(lab: &Lab) -> Result<()> {
-    on_root(lab, 1, |vm| {
+    lab.on_root(1, |vm| {
         load(vm, "")?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
@@ -276,7 +267,7 @@ fn dies(vm: &mut Vm, id: DeviceId) -> Result<()> {
 }
 
 fn recovery(lab: &Lab) -> Result<()> {
-    on_root(lab, 1, |vm| {
+    lab.on_root(1, |vm| {
         load(vm, "")?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
@@ -345,7 +336,7 @@ fn wait_state(vm: &Vm, id: DeviceId, state: &str) -> Result<()> {
 }
 
 fn recovery_by_hand(lab: &Lab) -> Result<()> {
-    on_root(lab, 1, |vm| {
+    lab.on_root(1, |vm| {
         load(vm, "")?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
@@ -419,7 +410,7 @@ fn recovery_by_hand(lab: &Lab) -> Result<()> {
 
 /// Who unbinds the driver does not wait for firmware that people wait for.
 fn unbind_ends_recovery(lab: &Lab) -> Result<()> {
-    on_root(lab, 2, |vm| {
+    lab.on_root(2, |vm| {
         load(vm, "")?;
         for by_hand in [false, true] {
             let id = vm.add_device(&[])?;
@@ -468,7 +459,7 @@ fn unbind_ends_recovery(lab: &Lab) -> Result<()> {
 }
 
 fn reload(lab: &Lab) -> Result<()> {
-    on_root(lab, 1, |vm| {
+    lab.on_root(1, |vm| {
         load(vm, "")?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
@@ -556,7 +547,8 @@ impl Users {
         ensure!(odd.is_empty(), "{odd:?}");
         ensure!(told.contains_key("monitored"), "the monitor has ended");
         let good = told.get("good").copied().unwrap_or(0);
-        ensure!(good > 10, "only {good} answers");
+        // One of each at the least, however slow the kernel is.
+        ensure!(good >= 4, "only {good} answers");
         Ok(())
     }
 }
@@ -564,7 +556,7 @@ impl Users {
 /// Binds, resets, reloads, failures and recoveries while people look (field
 /// cases C6, C29).
 fn in_use(lab: &Lab) -> Result<()> {
-    on_root(lab, 1, |vm| {
+    lab.on_root(1, |vm| {
         vm.hunt_leaks();
         // Firmware that is dead is met by commands, too.
         let timeout = 1000 * vm.manifest().kernel.slowness();
@@ -581,8 +573,8 @@ fn in_use(lab: &Lab) -> Result<()> {
         let reset = |vm: &Vm| vm.agent().set(&vm.sysfs(id, "reset"), "1", limit);
         set(vm, &dev, "grace_period", "0")?;
         let rounds = match vm.manifest().kernel {
+            Kernel::Kasan => 30,
             _ if is_long() => 120,
-            Kernel::Kasan => 3,
             _ => 6,
         };
         for round in 0..rounds {
@@ -627,7 +619,7 @@ fn in_use(lab: &Lab) -> Result<()> {
 /// A device that goes while people look, with and without a warning (field
 /// case C23).
 fn unplugged(lab: &Lab) -> Result<()> {
-    on_root(lab, 2, |vm| {
+    lab.on_root(2, |vm| {
         vm.hunt_leaks();
         load(vm, "")?;
         for is_silent in [false, true] {

@@ -20,6 +20,11 @@ pub fn load(vm: &Vm, params: &str) -> Result<()> {
         .with_context(|| format!("insmod mlx5_rs.ko {params}"))
 }
 
+/// The same without the firmware tracer: no command comes at a time of its own.
+pub fn load_quiet(vm: &Vm, params: &str) -> Result<()> {
+    load(vm, &format!("tracer=0 {params}"))
+}
+
 /// Binds the driver and waits for its line.
 pub fn up(vm: &mut Vm, id: DeviceId) -> Result<String> {
     let mark = vm.mark()?;

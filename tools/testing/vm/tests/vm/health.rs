@@ -3,7 +3,7 @@
 //! failed comes back.
 
 use crate::driver::{
-    alive, counter, counters, debugfs, down, load, query, up, wait_counter, BRING_UP,
+    alive, counter, counters, debugfs, down, load_quiet, query, up, wait_counter, BRING_UP,
 };
 use crate::{is_long, Lab, Test, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
@@ -24,9 +24,9 @@ pub const TESTS: &[Test] = &[
     Test::new("health::sensors", TEST, sensors).long_on(KASAN),
     Test::new("health::parameters", TEST, parameters),
     Test::new("health::as_mlx5_core", TEST, as_mlx5_core),
-    Test::new("health::dies_during_bring_up", TEST, dies_during_bring_up),
+    Test::new("health::dies_during_bring_up", TEST, dies_during_bring_up).long_on(KASAN),
     Test::new("health::resets", TEST, resets).long_on(KASAN),
-    Test::new("health::recovery_fails", TEST, recovery_fails),
+    Test::new("health::recovery_fails", TEST, recovery_fails).long_on(KASAN),
     Test::new("health::no_recovery_loop", TEST, no_recovery_loop),
     Test::new("health::recovery_gives_way", TEST, recovery_gives_way).long_on(KASAN),
     Test::new("health::many_failures", TEST, many_failures).long_on(KASAN),
@@ -40,7 +40,7 @@ const ALARM: &str = "compromised|Health issue|Fatal error|firmware reports a pro
 
 /// Loads the driver with these parameters and brings a device up.
 fn ready(vm: &mut Vm, params: &str) -> Result<DeviceId> {
-    load(vm, params)?;
+    load_quiet(vm, params)?;
     let id = vm.add_device(&[])?;
     up(vm, id)?;
     Ok(id)
@@ -356,7 +356,7 @@ fn severities(lab: &Lab) -> Result<()> {
 /// and is no news after that; another crash is.
 fn left_over_report(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        load(vm, "")?;
+        load_quiet(vm, "")?;
         let id = vm.add_device(&[])?;
         fill_buffer(vm, id, 8)?;
         // rfr of an old crash is old as well.
@@ -480,7 +480,7 @@ fn sensors(lab: &Lab) -> Result<()> {
     ];
     lab.shared(|vm| {
         vm.hunt_leaks();
-        load(vm, "health_dead_ms=1500")?;
+        load_quiet(vm, "health_dead_ms=1500")?;
         let id = vm.add_device(&[])?;
         for case in CASES {
             let what = || case.fail;
@@ -576,7 +576,7 @@ fn parameters(lab: &Lab) -> Result<()> {
 fn as_mlx5_core(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
         let timeout = 400 * vm.manifest().kernel.slowness();
-        load(vm, &format!("cmd_timeout_ms={timeout}"))?;
+        load_quiet(vm, &format!("cmd_timeout_ms={timeout}"))?;
         let id = vm.add_device(&[])?;
         let bdf = vm.bdf(id);
         // Failures of commands, while it is off and on. The line about the time is always there.
@@ -667,7 +667,7 @@ fn as_mlx5_core(lab: &Lab) -> Result<()> {
 /// fails at once, not after its minute.
 fn dies_during_bring_up(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        load(vm, "")?;
+        load_quiet(vm, "")?;
         let id = vm.add_device(&[])?;
         for op in ["QUERY_ISSI", "INIT_HCA", "CREATE_EQ"] {
             vm.model(id)?.run(&format!("fault op={op} act=fatal"))?;
@@ -727,7 +727,7 @@ fn resets(lab: &Lab) -> Result<()> {
         (&[], "fatal nic=1 reset=1", 0),
     ];
     lab.shared(|vm| {
-        load(vm, "")?;
+        load_quiet(vm, "")?;
         let id = vm.add_device(&[])?;
         for (setup, fail, resets) in cases {
             let what = || format!("{setup:?}, {fail}");
@@ -792,7 +792,7 @@ fn recovery_fails(lab: &Lab) -> Result<()> {
         ),
     ];
     lab.shared(|vm| {
-        load(vm, "")?;
+        load_quiet(vm, "")?;
         let id = vm.add_device(&[])?;
         for (setup, fail, line) in cases {
             let what = || setup;
@@ -876,7 +876,7 @@ fn recovery_gives_way(lab: &Lab) -> Result<()> {
             for way in WAYS {
                 let what = || format!("{way} during {wait:?}");
                 if !vm.is_loaded(DRIVER)? {
-                    load(vm, "")?;
+                    load_quiet(vm, "")?;
                 }
                 up(vm, id).with_context(what)?;
                 vm.model(id)?.run(wait)?;
@@ -958,7 +958,7 @@ fn many_failures(lab: &Lab) -> Result<()> {
         "ones ms=300 reset=1 initializing=200",
         "health clear",
     ];
-    let rounds = if is_long() { 200 } else { 16 };
+    let rounds = if is_long() { 200 } else { 10 };
     lab.shared(|vm| {
         vm.hunt_leaks();
         let id = ready(vm, "health_dead_ms=500")?;

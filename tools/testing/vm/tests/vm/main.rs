@@ -17,6 +17,7 @@ mod queue;
 mod silence;
 mod sriov;
 mod tracer;
+mod tracer_rs;
 mod trouble;
 mod uctx;
 mod upstream;
@@ -35,6 +36,8 @@ use std::sync::Arc;
 const ALL: &[Kernel] = &[Kernel::Test, Kernel::Debian, Kernel::Kasan];
 /// The small kernel with lockdep, where most tests run.
 const TEST: &[Kernel] = &[Kernel::Test];
+/// That and the one with KASAN.
+const BOTH: &[Kernel] = &[Kernel::Test, Kernel::Kasan];
 /// The one with KASAN and kmemleak, which is slow.
 const KASAN: &[Kernel] = &[Kernel::Kasan];
 
@@ -44,6 +47,15 @@ const PORTS: usize = 3;
 /// Whether this is `make soak`, the long form.
 fn is_long() -> bool {
     std::env::var_os("MLX5RS_SOAK").is_some()
+}
+
+/// In the long form all, in short one of so many.
+fn in_short(n: usize) -> usize {
+    if is_long() {
+        1
+    } else {
+        n
+    }
 }
 
 /// One test.
@@ -99,6 +111,18 @@ struct Lab {
     test: &'static str,
 }
 
+/// A guest of a test's own, like the shared one but for ports, which cost boot
+/// time.
+fn own() -> Boot {
+    Boot {
+        hardware: Hardware {
+            ports: 2,
+            ..Hardware::default()
+        },
+        ..shared()
+    }
+}
+
 /// The guest that tests share.
 fn shared() -> Boot {
     Boot {
@@ -122,6 +146,16 @@ impl Lab {
     fn borrow_as(&self, boot: &Boot, ports: usize) -> Result<Vm> {
         let program = Path::new(env!("CARGO_BIN_EXE_mlx5-vm"));
         keeper::borrow(&self.manifest, self.test, boot, ports, program)
+    }
+
+    /// Runs `body` in a shared guest on the Debian root.
+    fn on_root(&self, ports: usize, body: impl FnOnce(&mut Vm) -> Result<()>) -> Result<()> {
+        let mut boot = Boot {
+            root: true,
+            ..shared()
+        };
+        boot.modules.push("ib_uverbs".into());
+        with(self.borrow_as(&boot, ports)?, body)
     }
 
     /// Runs `body` in a shared guest, where it may add up to [`PORTS`] devices.
@@ -149,6 +183,7 @@ fn tests() -> impl Iterator<Item = &'static Test> {
         silence::TESTS,
         sriov::TESTS,
         tracer::TESTS,
+        tracer_rs::TESTS,
         trouble::TESTS,
         uctx::TESTS,
         aer::TESTS,
@@ -157,6 +192,16 @@ fn tests() -> impl Iterator<Item = &'static Test> {
     ]
     .into_iter()
     .flatten()
+}
+
+/// What to do about a test that has failed.
+fn again(test: &Test, manifest: &Manifest) -> String {
+    let target = if is_long() { "soak" } else { "vm-test" };
+    let kernel = manifest.kernel.name();
+    format!(
+        "this test alone: make {target} KERNEL={kernel} T={}; by hand: make shell KERNEL={kernel}",
+        test.name
+    )
 }
 
 fn main() -> ExitCode {
@@ -183,7 +228,10 @@ fn main() -> ExitCode {
                 test: test.name,
             };
             Trial::test(test.name, move || {
-                (test.run)(&lab).map_err(|error| Failed::from(format!("{error:#}")))
+                (test.run)(&lab).map_err(|error| {
+                    let again = again(test, &lab.manifest);
+                    Failed::from(format!("{error:#}\n{again}"))
+                })
             })
         })
     });

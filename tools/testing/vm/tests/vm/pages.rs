@@ -1,27 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Firmware pages: given, taken back, released, refused; and the accounts.
 
-use crate::driver::{alive, counter, counters, down, load, up, wait_counter};
-use crate::{Lab, Test, TEST};
+use crate::driver::{alive, counter, counters, down, load, load_quiet, up, wait_counter};
+use crate::{Lab, Test, BOTH, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
-use mlx5_vm::manifest::Kernel;
 use mlx5_vm::process::wait_until;
 use mlx5_vm::vm::{DeviceId, Vm};
 
 pub const TESTS: &[Test] = &[
-    Test::new(
-        "pages::give_and_take",
-        &[Kernel::Test, Kernel::Kasan],
-        give_and_take,
-    ),
-    Test::new("pages::release_all", TEST, release_all),
+    Test::new("pages::give_and_take", BOTH, give_and_take),
+    Test::new("pages::release_all", TEST, release_all).long_on(KASAN),
     Test::new(
         "pages::odd_answers_at_bring_up",
         TEST,
         odd_answers_at_bring_up,
-    ),
+    )
+    .long_on(KASAN),
     Test::new("pages::nonsense_is_refused", TEST, nonsense_is_refused),
-    Test::new("pages::requests_until_unbind", TEST, requests_until_unbind),
+    Test::new("pages::requests_until_unbind", TEST, requests_until_unbind).long_on(KASAN),
 ];
 
 /// Pages that the model has of function 0.
@@ -72,7 +68,7 @@ fn give_and_take(lab: &Lab) -> Result<()> {
 
 fn release_all(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        load(vm, "")?;
+        load_quiet(vm, "")?;
         let id = vm.add_device(&[])?;
         up(vm, id)?;
         let pages = given(vm, id)?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Commands that wait for a slot: more callers than a short queue has slots.
 
-use crate::driver::{alive, counter, debugfs, down, gone, load, up, wait_counter, BRING_UP};
-use crate::{Lab, Test, TEST};
+use crate::driver::{alive, counter, debugfs, down, gone, load_quiet, up, wait_counter, BRING_UP};
+use crate::{Lab, Test, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_vm::agent::Pending;
 use mlx5_vm::process::wait_until;
@@ -15,8 +15,8 @@ pub const TESTS: &[Test] = &[
         TEST,
         waiting_is_not_the_devices_time,
     ),
-    Test::new("queue::stuck_slots", TEST, stuck_slots),
-    Test::new("queue::unbind", TEST, unbind),
+    Test::new("queue::stuck_slots", TEST, stuck_slots).long_on(KASAN),
+    Test::new("queue::unbind", TEST, unbind).long_on(KASAN),
 ];
 
 /// Regular slots of the short queue; one more is for pages.
@@ -27,7 +27,7 @@ const CALLERS: usize = 15;
 
 /// A device with a short queue, up, with this command timeout.
 fn device(vm: &mut Vm, timeout: u32) -> Result<DeviceId> {
-    load(vm, &format!("cmd_timeout_ms={timeout}"))?;
+    load_quiet(vm, &format!("cmd_timeout_ms={timeout}"))?;
     let id = vm.add_device(&[])?;
     vm.model(id)?.run("initseg field=log_cmdq_size value=2")?;
     up(vm, id)?;
@@ -38,7 +38,14 @@ fn device(vm: &mut Vm, timeout: u32) -> Result<DeviceId> {
 /// returns.
 fn call(vm: &mut Vm, id: DeviceId) -> Result<Pending> {
     let path = format!("/sys/kernel/debug/{DRIVER}/{}/query_adapter", vm.bdf(id));
-    let script = format!("for t in $(seq {CALLERS}); do cat $0 & done; wait");
+    // All of them are there when the first one calls, however slow the machine is;
+    // and each reads at once, since the file may go.
+    let script = format!(
+        "mkfifo /tmp/gate && exec 9<>/tmp/gate && rm /tmp/gate; \
+         for t in $(seq {CALLERS}); do \
+         (read -r go <&9; exec cat $0) & done; \
+         seq {CALLERS} >&9; wait"
+    );
     let callers = vm
         .agent()
         .spawn(&["sh", "-c", &script, &path], &[], vm.soon() * 4)?;
@@ -61,7 +68,7 @@ fn answers(output: &[u8], part: &str) -> usize {
 /// them times out: the device's clock starts at the doorbell (field case C5).
 fn waiting_is_not_the_devices_time(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        let timeout = 800;
+        let timeout = 1200;
         let delay = timeout / 2;
         let id = device(vm, timeout)?;
         vm.model(id)?.run(&format!(
@@ -111,8 +118,8 @@ fn stuck_slots(lab: &Lab) -> Result<()> {
         let id = device(vm, timeout)?;
         vm.model(id)?
             .run("fault op=QUERY_ADAPTER count=inf act=never")?;
-        let start = Instant::now();
         let callers = call(vm, id)?;
+        let start = Instant::now();
         let output = callers.finished(vm.soon())?;
         // Time and grace of one command, though they would have had five rounds.
         let limit = Duration::from_millis(u64::from(timeout) * 2) + Duration::from_secs(1);

@@ -2,8 +2,8 @@
 //! A device that cannot be told to stop writing to memory: no page that it
 //! has is freed before that is sure.
 
-use crate::driver::{alive, down, gone, load, up, BRING_UP};
-use crate::{shared, Lab, Test, KASAN, TEST};
+use crate::driver::{alive, down, gone, load, load_quiet, up, BRING_UP};
+use crate::{own, Lab, Test, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_vm::process::wait_until;
 use mlx5_vm::vm::{with, DeviceId, Vm, DRIVER};
@@ -16,16 +16,16 @@ pub const TESTS: &[Test] = &[
         config_space_comes_back,
     )
     .long_on(KASAN),
-    Test::new("silence::hangs_for_good", TEST, hangs_for_good),
+    Test::new("silence::hangs_for_good", TEST, hangs_for_good).long_on(KASAN),
     Test::new("silence::cannot_be_silenced", TEST, cannot_be_silenced),
-    Test::new("silence::returns_pages_slowly", TEST, returns_pages_slowly),
+    Test::new("silence::returns_pages_slowly", TEST, returns_pages_slowly).long_on(KASAN),
 ];
 
 const TIMEOUT_MS: u32 = 400;
 
 fn device(vm: &mut Vm) -> Result<DeviceId> {
     let timeout = TIMEOUT_MS * vm.manifest().kernel.slowness();
-    load(vm, &format!("cmd_timeout_ms={timeout}"))?;
+    load_quiet(vm, &format!("cmd_timeout_ms={timeout}"))?;
     let id = vm.add_device(&[])?;
     up(vm, id)?;
     Ok(id)
@@ -132,10 +132,10 @@ fn hangs_for_good(lab: &Lab) -> Result<()> {
 /// reset, since another function shares its link: its memory is never freed.
 fn cannot_be_silenced(lab: &Lab) -> Result<()> {
     // A guest of its own: the kernel's DMA debugging reports such memory once.
-    let vm = Vm::boot(&lab.manifest, lab.test, &shared())?;
+    let vm = Vm::boot(&lab.manifest, lab.test, &own())?;
     with(vm, |vm| {
         let timeout = TIMEOUT_MS * vm.manifest().kernel.slowness();
-        load(vm, &format!("cmd_timeout_ms={timeout}"))?;
+        load_quiet(vm, &format!("cmd_timeout_ms={timeout}"))?;
         let ids = vm.add_functions(&[&[], &[]])?;
         let id = *ids.first().context("function 0")?;
         up(vm, id)?;

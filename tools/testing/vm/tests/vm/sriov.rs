@@ -2,10 +2,11 @@
 //! Virtual functions: enabled by the kernel's own SR-IOV code, on a device of
 //! three functions, each a model of its own.
 
-use crate::driver::{alive, counter, debugfs, down, gone, load, up, wait_counter, BRING_UP};
+use crate::driver::{alive, counter, debugfs, down, gone, load_quiet, up, wait_counter, BRING_UP};
 use crate::{Lab, Test, KASAN, TEST};
 use anyhow::{ensure, Context, Result};
 use mlx5_vm::agent::GuestError;
+use mlx5_vm::process::wait_until;
 use mlx5_vm::vm::{DeviceId, Vm, DRIVER};
 use std::time::{Duration, Instant};
 
@@ -15,27 +16,32 @@ pub const TESTS: &[Test] = &[
         "sriov::virtual_functions_work",
         TEST,
         virtual_functions_work,
-    ),
+    )
+    .long_on(KASAN),
     Test::new(
         "sriov::failure_undoes_those_before",
         TEST,
         failure_undoes_those_before,
-    ),
+    )
+    .long_on(KASAN),
     Test::new("sriov::the_bus_refuses", TEST, the_bus_refuses),
-    Test::new("sriov::unbind", TEST, unbind),
+    Test::new("sriov::unbind", TEST, unbind).long_on(KASAN),
     Test::new("sriov::upstream", TEST, upstream),
-    Test::new("sriov::reset", TEST, reset),
+    Test::new("sriov::reset", TEST, reset).long_on(KASAN),
     Test::new(
         "sriov::pages_do_not_come_back",
         TEST,
         pages_do_not_come_back,
     ),
+    Test::new("sriov::recovery", TEST, recovery).long_on(KASAN),
+    Test::new("sriov::recovery_fails", TEST, recovery_fails).long_on(KASAN),
 ];
 
 /// Virtual functions of the device, and pages that each wants.
 const VFS: usize = 2;
 const PAGES: u64 = 24;
 
+const EAGAIN: i32 = 11;
 const EBUSY: i32 = 16;
 const ENOMEM: i32 = 12;
 const EINVAL: i32 = 22;
@@ -43,7 +49,7 @@ const ETIMEDOUT: i32 = 110;
 
 /// A device with its virtual functions: the physical one is up.
 fn device(vm: &mut Vm, params: &str) -> Result<Vec<DeviceId>> {
-    load(vm, params)?;
+    load_quiet(vm, params)?;
     let vf: &[&str] = &["--behind-pf"];
     let ids = vm.add_functions(&[&["--vfs", "2"], vf, vf])?;
     let pf = pf(&ids)?;
@@ -279,7 +285,7 @@ fn failure_undoes_those_before(lab: &Lab) -> Result<()> {
 /// again.
 fn the_bus_refuses(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        load(vm, "")?;
+        load_quiet(vm, "")?;
         let ids = vm.add_functions(&[&["--vfs", "2"], &["--behind-pf"]])?;
         let pf = pf(&ids)?;
         vm.agent()
@@ -381,7 +387,7 @@ fn reset(lab: &Lab) -> Result<()> {
 /// as long as the device asks, and the pages are taken with all others.
 fn pages_do_not_come_back(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        load(vm, "")?;
+        load_quiet(vm, "")?;
         let ids = vm.add_functions(&[&["--vfs", "2"], &["--behind-pf"]])?;
         let pf = pf(&ids)?;
         // DTOR has reclaim_vfs_pages_to at 0x34: 300 ms.
@@ -416,6 +422,149 @@ fn pages_do_not_come_back(lab: &Lab) -> Result<()> {
         ensure!(counter(vm, pf, "pages", "held")? == own + PAGES);
         alive(vm, pf)?;
         down(vm, pf)
+    })
+}
+
+fn state(vm: &Vm, id: DeviceId, state: &str) -> Result<()> {
+    let line = format!("state {state}\n");
+    wait_until(&line, vm.scaled(BRING_UP), || {
+        Ok(debugfs(vm, id, "lifecycle")?.starts_with(&line))
+    })
+}
+
+/// Firmware dies under the physical function and a virtual one in use. The
+/// physical one resets it, which takes longer than the counter may stand still
+/// otherwise, and has all functions enabled again; meanwhile the number of them
+/// cannot be changed, which does not end the recovery. The virtual one waits,
+/// and comes back by itself.
+fn recovery(lab: &Lab) -> Result<()> {
+    /// More than the 5 s that a physical function waits.
+    const RESET_MS: u64 = 6500;
+    lab.shared(|vm| {
+        let ids = device(vm, "")?;
+        let (pf, vf) = (pf(&ids)?, ids[1]);
+        let own = counter(vm, pf, "pages", "held")?;
+        want(vm, pf, VFS)?;
+        pages(vm, pf, own, VFS)?;
+        place(vm, vf)?;
+        up(vm, vf)?;
+        vm.model(pf)?
+            .run(&format!("software_reset initializing={RESET_MS}"))?;
+        let from = vm.model(pf)?.status()?.commands;
+        let mark = vm.mark()?;
+        for id in [vf, pf] {
+            vm.model(id)?.run("fatal nic=0")?;
+        }
+        state(vm, pf, "recovering")?;
+        state(vm, vf, "recovering")?;
+        let start = Instant::now();
+        for number in [0, 1] {
+            let errno = want(vm, pf, number).err().and_then(|e| e.errno());
+            // That there are others already is the kernel's own answer.
+            let expected = if number == 0 { EAGAIN } else { EBUSY };
+            ensure!(errno == Some(expected), "{number} wanted: {errno:?}");
+        }
+        ensure!(start.elapsed() < vm.soon(), "{:?}", start.elapsed());
+        let bdf = vm.bdf(pf);
+        vm.wait_log(
+            mark,
+            &format!("{bdf}: health recovery succeeded"),
+            vm.scaled(BRING_UP),
+        )?;
+        are(vm, &ids, VFS)?;
+        pages(vm, pf, own, VFS)?;
+        let asked = asked(vm, pf, from)?;
+        ensure!(asked == ["ENABLE_HCA"; 1 + VFS], "{asked:?}");
+        alive(vm, pf)?;
+        // The same firmware, in the model of the virtual function.
+        let waits = debugfs(vm, vf, "lifecycle")?.starts_with("state recovering");
+        ensure!(waits, "the virtual function has not waited");
+        vm.model(vf)?.run("health clear")?;
+        state(vm, vf, "up")?;
+        alive(vm, vf)?;
+        want(vm, pf, 0)?;
+        are(vm, &ids, 0)?;
+        ensure!(counter(vm, pf, "pages", "held")? == own);
+        ensure!(vm.model(vf)?.status()?.pages.given == 0);
+        alive(vm, pf)?;
+        down(vm, pf)?;
+        vm.hunt_leaks();
+        Ok(())
+    })
+}
+
+/// The physical function comes back without its virtual ones, or not at all:
+/// they can be hidden in each case, and be had again once it is up. It is
+/// unbound while it recovers, with virtual functions shown.
+fn recovery_fails(lab: &Lab) -> Result<()> {
+    lab.shared(|vm| {
+        let ids = device(vm, "")?;
+        let pf = pf(&ids)?;
+        let own = counter(vm, pf, "pages", "held")?;
+
+        // The second one cannot be enabled: none is.
+        want(vm, pf, VFS)?;
+        vm.model(pf)?
+            .run("fault op=ENABLE_HCA skip=2 act=status status=0x8 syndrome=0x4242")?;
+        let mark = vm.mark()?;
+        vm.model(pf)?.run("fatal nic=0")?;
+        vm.wait_log(mark, "health recovery succeeded", vm.scaled(BRING_UP))?;
+        vm.wait_log(mark, "virtual functions: .*LIM_ERR.*not enabled", vm.soon())?;
+        let status = vm.model(pf)?.status()?;
+        ensure!(status.vfs.is_empty() && status.num_vfs == 2, "{status:?}");
+        ensure!(counter(vm, pf, "state", "virtual_functions")? == 0);
+        wait_counter(vm, pf, "pages", "held", own)?;
+        vm.model(pf)?.control().clear_faults()?;
+        want(vm, pf, 0)?;
+        are(vm, &ids, 0)?;
+        want(vm, pf, VFS)?;
+        are(vm, &ids, VFS)?;
+        pages(vm, pf, own, VFS)?;
+
+        // It fails again too soon, so that nothing brings it back.
+        let mark = vm.mark()?;
+        vm.model(pf)?.run("fatal nic=0")?;
+        vm.wait_log(mark, "stays in the error state", vm.soon())?;
+        state(vm, pf, "error")?;
+        want(vm, pf, 0)?;
+        let names = vm.agent().list("/sys/bus/pci/devices")?;
+        ensure!(!names.contains(&vm.bdf(ids[1])), "a VF is shown");
+        let errno = want(vm, pf, VFS).err().and_then(|e| e.errno());
+        ensure!(errno == Some(EAGAIN), "{errno:?}, not EAGAIN");
+        vm.model(pf)?.run("health clear")?;
+        vm.agent()
+            .set(&vm.sysfs(pf, "reset"), "1", vm.scaled(BRING_UP))?;
+        state(vm, pf, "up")?;
+        are(vm, &ids, 0)?;
+        want(vm, pf, VFS)?;
+        are(vm, &ids, VFS)?;
+        pages(vm, pf, own, VFS)?;
+        want(vm, pf, 0)?;
+        down(vm, pf)?;
+
+        // Unbound in the middle of it.
+        expect_unlocked_removal(vm);
+        up(vm, pf)?;
+        want(vm, pf, VFS)?;
+        vm.model(pf)?.run("software_reset initializing=100000")?;
+        vm.model(pf)?.run("fatal nic=0")?;
+        state(vm, pf, "recovering")?;
+        let start = Instant::now();
+        vm.unbind(pf, DRIVER, vm.scaled(BRING_UP))?;
+        let limit = vm.scaled(Duration::from_secs(6));
+        ensure!(start.elapsed() < limit, "{:?}", start.elapsed());
+        gone(vm, pf)?;
+        let names = vm.agent().list("/sys/bus/pci/devices")?;
+        ensure!(!names.contains(&vm.bdf(ids[1])), "a VF is shown");
+        vm.model(pf)?.run("software_reset")?;
+        vm.model(pf)?.run("initializing hold=0")?;
+        vm.model(pf)?.run("health clear")?;
+        up(vm, pf)?;
+        are(vm, &ids, 0)?;
+        alive(vm, pf)?;
+        down(vm, pf)?;
+        vm.hunt_leaks();
+        Ok(())
     })
 }
 

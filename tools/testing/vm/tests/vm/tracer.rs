@@ -221,25 +221,30 @@ fn upstream_mstfwtrace(lab: &Lab) -> Result<()> {
         upstream(vm, "config", |vm, id| {
             tracer::wait_ready(vm, id)?;
             tracer::count(vm, id, "rate=500 count=100", vm.soon())?;
-            let mut latest = 0;
-            let mut expected = tracer::collect(vm)?;
-            expected.retain(|line| {
-                let later = line.time > latest;
-                latest = latest.max(line.time);
-                later
-            });
-            ensure!(expected.len() > 50, "{}", expected.len());
-            let printed = mstfwtrace(vm, id)?;
-            let lines: Vec<&str> = printed.lines().filter(|l| l.starts_with('[')).collect();
-            let expected: Vec<String> = expected
-                .iter()
-                .map(|l| {
-                    let lost = u8::from(l.lost);
-                    format!("[{:#x}] {lost} [{:#x}] {}", l.time, l.id, l.message)
-                })
-                .collect();
-            ensure!(lines == expected, "it printed:\n{printed}");
-            Ok(())
+            check_mstfwtrace(vm, id)
         })
     })
+}
+
+/// Compares what mstfwtrace prints with the trace that there is.
+pub fn check_mstfwtrace(vm: &mut Vm, id: DeviceId) -> Result<()> {
+    let mut latest = 0;
+    let mut expected = tracer::collect(vm)?;
+    expected.retain(|line| {
+        let later = line.time > latest;
+        latest = latest.max(line.time);
+        later
+    });
+    ensure!(expected.len() > 50, "{}", expected.len());
+    let printed = mstfwtrace(vm, id)?;
+    let lines: Vec<&str> = printed.lines().filter(|l| l.starts_with('[')).collect();
+    let expected: Vec<String> = expected
+        .iter()
+        .map(|l| {
+            let lost = u8::from(l.lost);
+            format!("[{:#x}] {lost} [{:#x}] {}", l.time, l.id, l.message)
+        })
+        .collect();
+    ensure!(lines == expected, "it printed:\n{printed}");
+    Ok(())
 }
