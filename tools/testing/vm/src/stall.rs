@@ -262,6 +262,11 @@ impl Trials {
     ///
     /// If it is not reported, or the device does not get well.
     pub fn trial(&mut self, vm: &mut Vm, id: DeviceId) -> Result<()> {
+        /// The driver prints so many reports at once, and then one each second.
+        const EACH: Duration = Duration::from_millis(1100);
+        if let Some(last) = self.trials.last() {
+            thread::sleep((last.stopped + EACH).saturating_duration_since(Instant::now()));
+        }
         let mark = vm.mark()?;
         vm.model(id)?
             .run("fault op=QUERY_ADAPTER count=1 act=stall")?;
