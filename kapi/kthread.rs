@@ -35,8 +35,6 @@ pub(crate) trait Body: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// With all other tasks.
-    // Only the tests have such a one yet.
-    #[allow(dead_code)]
     Normal,
     /// Before them, level with the threads of interrupts: for what must be on time and is short.
     RealTime,

@@ -165,6 +165,7 @@ impl<'a> Engine<'a> {
     /// # Errors
     ///
     /// `ENOMEM`.
+    // Each is a part of the tracer that others share.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn new(
         dev: &'a Device<Bound>,
