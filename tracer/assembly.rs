@@ -42,7 +42,8 @@ use super::{
 };
 
 /// Rows of a table that is large enough for every device known: firmware has some ten processors,
-/// each of which is in one or two messages at a time.
+/// each of which is in one or two messages at a time. As many messages as the table has slots can wait,
+/// whichever they are.
 pub const ROWS: usize = 32;
 
 /// Messages in a row of the table.
@@ -272,13 +273,22 @@ impl Known {
 }
 
 /// A row of the table of messages that wait for parameters, and of strings: each has its place in one
-/// row, a message by its key, a string by its pointer.
+/// row, a message by its key, a string by its pointer. A message whose row is full waits in another.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Who is in each slot; [`NO_KEY`](Self::NO_KEY) where nobody is.
     keys: [u32; WAYS],
     slots: [Waiting; WAYS],
     strings: [Option<Known>; WAYS],
+    /// How many messages that belong here wait in other rows.
+    away: u32,
+}
+
+/// A slot of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    row: usize,
+    way: usize,
 }
 
 impl Row {
@@ -287,19 +297,20 @@ impl Row {
         keys: [Self::NO_KEY; WAYS],
         slots: [Waiting::NONE; WAYS],
         strings: [None; WAYS],
+        away: 0,
     };
 
     /// No event has it: event ids have 8 bits, message numbers 13.
     const NO_KEY: u32 = u32::MAX;
 
-    /// The row of `table` that has the message, or string, with this key, if there is any row.
+    /// The row of a table of `rows` rows that has the message, or string, with this key; below `rows`
+    /// unless that is 0.
     #[inline]
-    fn of(table: &mut [Self], key: u32) -> Option<&mut Self> {
+    fn of(rows: usize, key: u32) -> usize {
         // Multiplied by 2^32 / phi, neighbours are far from each other.
         let spread = u64::from(key.wrapping_mul(0x9e37_79b9));
         // The high half of the product is below the number of rows.
-        let row = (spread * table.len() as u64) >> 32;
-        table.get_mut(row as usize)
+        ((spread * rows as u64) >> 32) as usize
     }
 
     /// The string that `pointer` points to, whose row this is.
@@ -313,17 +324,8 @@ impl Row {
     }
 
     #[inline]
-    fn find(&self, key: u32) -> Option<usize> {
+    fn position(&self, key: u32) -> Option<usize> {
         self.keys.iter().position(|other| *other == key)
-    }
-
-    /// A slot that is free, or else that of the oldest message.
-    #[inline]
-    fn room(&self) -> usize {
-        self.find(Self::NO_KEY).unwrap_or_else(|| {
-            let ages = self.slots.iter().map(|slot| slot.number).enumerate();
-            ages.min_by_key(|(_, age)| *age).map_or(0, |(way, _)| way)
-        })
     }
 
     /// The slots in use.
@@ -332,11 +334,67 @@ impl Row {
         slots.filter(|(way, _)| self.keys[way % WAYS] != Self::NO_KEY)
     }
 
-    /// Gives the message in slot `way`, if there is one; the slot is free then.
+    /// Where the message with this key waits.
+    #[inline]
+    fn find(table: &[Self], key: u32) -> Option<Slot> {
+        let row = Self::of(table.len(), key);
+        let home = table.get(row)?;
+        match home.position(key) {
+            Some(way) => Some(Slot { row, way }),
+            None if home.away == 0 => None,
+            None => Self::search(table, key),
+        }
+    }
+
+    /// The first slot with this key, in any row.
+    #[cold]
+    fn search(table: &[Self], key: u32) -> Option<Slot> {
+        let mut rows = table.iter().enumerate();
+        rows.find_map(|(row, entry)| entry.position(key).map(|way| Slot { row, way }))
+    }
+
+    /// The slot of the message that began first.
+    #[cold]
+    fn oldest(table: &[Self]) -> Option<Slot> {
+        let rows = table.iter().enumerate();
+        let waiting = rows.flat_map(|(row, entry)| {
+            let used = entry.used();
+            used.map(move |(way, waiting)| (waiting.number, Slot { row, way }))
+        });
+        waiting
+            .min_by_key(|(number, _)| *number)
+            .map(|(_, slot)| slot)
+    }
+
+    /// A slot for a message with this key: in its row, or else in any, or else that of the oldest
+    /// message of all; none if there is no table.
+    #[inline]
+    fn room(table: &[Self], key: u32) -> Option<Slot> {
+        let row = Self::of(table.len(), key);
+        match table.get(row)?.position(Self::NO_KEY) {
+            Some(way) => Some(Slot { row, way }),
+            None => Self::search(table, Self::NO_KEY).or_else(|| Self::oldest(table)),
+        }
+    }
+
+    /// Puts a message with this key into `slot`, which is free.
+    #[inline]
+    fn put(table: &mut [Self], slot: Slot, key: u32, message: Waiting) {
+        if let Some(row) = table.get_mut(slot.row) {
+            row.keys[slot.way % WAYS] = key;
+            row.slots[slot.way % WAYS] = message;
+        }
+        let home = Self::of(table.len(), key);
+        if let Some(home) = table.get_mut(home).filter(|_| home != slot.row) {
+            home.away += 1;
+        }
+    }
+
+    /// Gives the message in `slot`, if there is one; the slot is free then.
     #[inline]
     fn give<M, F>(
-        &mut self,
-        way: usize,
+        table: &mut [Self],
+        slot: Slot,
         db: &Database<M>,
         counters: &mut ParserCounters,
         sink: &mut F,
@@ -344,9 +402,17 @@ impl Row {
         M: Deref<Target = [u8]>,
         F: FnMut(&Message<'_>),
     {
-        let key = core::mem::replace(&mut self.keys[way % WAYS], Self::NO_KEY);
-        if key != Self::NO_KEY {
-            self.slots[way % WAYS].give((key >> 16) as u8, db, counters, sink);
+        let Some(row) = table.get_mut(slot.row) else {
+            return;
+        };
+        let key = core::mem::replace(&mut row.keys[slot.way % WAYS], Self::NO_KEY);
+        if key == Self::NO_KEY {
+            return;
+        }
+        row.slots[slot.way % WAYS].give((key >> 16) as u8, db, counters, sink);
+        let home = Self::of(table.len(), key);
+        if let Some(home) = table.get_mut(home).filter(|_| home != slot.row) {
+            home.away = home.away.saturating_sub(1);
         }
     }
 }
@@ -433,17 +499,8 @@ impl<T: DerefMut<Target = [Row]>> Parser<T> {
         for row in self.table.iter_mut() {
             row.strings = [None; WAYS];
         }
-        for _ in 0..self.table.len() * WAYS {
-            let rows = self.table.iter().enumerate();
-            let waiting = rows.flat_map(|(row, entry)| {
-                entry.used().map(move |(way, slot)| (slot.number, row, way))
-            });
-            let Some((_, row, way)) = waiting.min() else {
-                break;
-            };
-            if let Some(row) = self.table.get_mut(row) {
-                row.give(way, db, &mut self.counters, sink);
-            }
+        while let Some(slot) = Row::oldest(&self.table) {
+            Row::give(&mut self.table, slot, db, &mut self.counters, sink);
         }
     }
 
@@ -484,15 +541,16 @@ impl<T: DerefMut<Target = [Row]>> Parser<T> {
         F: FnMut(&Message<'_>),
     {
         let counters = &mut self.counters;
-        let known = match Row::of(&mut self.table, event.param) {
+        let table = &mut *self.table;
+        let row = Row::of(table.len(), event.param);
+        let known = match table.get_mut(row) {
             Some(row) => row.string(event.param, db),
             None => Known::new(event.param, db),
         };
         let key = key(event);
-        let mut row = Row::of(&mut self.table, key);
-        if let Some((row, same)) = row.as_mut().and_then(|row| row.find(key).map(|w| (row, w))) {
+        if let Some(same) = Row::find(table, key) {
             // The parameters to come would be taken for its own.
-            row.give(same, db, counters, sink);
+            Row::give(table, same, db, counters, sink);
         }
         let Some(known) = known else {
             counters.unknown_strings += 1;
@@ -512,14 +570,17 @@ impl<T: DerefMut<Target = [Row]>> Parser<T> {
             block: self.blocks,
             number: self.begun,
         };
-        match row {
-            Some(row) if message.need != 0 => {
-                let way = row.room();
-                row.give(way, db, counters, sink);
-                row.keys[way % WAYS] = key;
-                row.slots[way % WAYS] = message;
+        let room = if message.need == 0 {
+            None
+        } else {
+            Row::room(table, key)
+        };
+        match room {
+            Some(slot) => {
+                Row::give(table, slot, db, counters, sink);
+                Row::put(table, slot, key, message);
             }
-            _ => message.give(event.id, db, counters, sink),
+            None => message.give(event.id, db, counters, sink),
         }
     }
 
@@ -538,41 +599,43 @@ impl<T: DerefMut<Target = [Row]>> Parser<T> {
         let key = key(event);
         let at = usize::from(event.tdsn).wrapping_sub(1);
         let bit = bit(at);
-        let row = Row::of(&mut self.table, key);
-        if let Some((row, way)) = row.and_then(|row| row.find(key).map(|way| (row, way))) {
-            let slot = &mut row.slots[way % WAYS];
-            if slot.need & !slot.have & bit != 0 {
-                slot.have |= bit;
-                slot.lost |= event.lost;
-                if let Some(word) = slot.words.get_mut(at) {
+        let table = &mut *self.table;
+        let slot = Row::find(table, key);
+        let row = slot.and_then(|slot| table.get_mut(slot.row));
+        if let Some((slot, row)) = slot.zip(row) {
+            let message = &mut row.slots[slot.way % WAYS];
+            if message.need & !message.have & bit != 0 {
+                message.have |= bit;
+                message.lost |= event.lost;
+                if let Some(word) = message.words.get_mut(at) {
                     *word = event.param;
                 }
-                if slot.have == slot.need {
-                    row.give(way, db, counters, sink);
+                if message.have == message.need {
+                    Row::give(table, slot, db, counters, sink);
                 }
                 return;
             }
-            if slot.have & bit != 0 {
+            if message.have & bit != 0 {
                 // It has this word: the event is of another message, whose beginning is missing.
-                row.give(way, db, counters, sink);
+                Row::give(table, slot, db, counters, sink);
             }
         }
         counters.orphans += 1;
         raw(timed, event.lost, event.id, Why::Orphan, sink);
     }
 
-    /// Gives messages that have waited for too long, in one set after the other.
+    /// Gives messages that have waited for too long, in one row after the other.
     fn sweep<M, F>(&mut self, db: &Database<M>, sink: &mut F)
     where
         M: Deref<Target = [u8]>,
         F: FnMut(&Message<'_>),
     {
-        let now = self.blocks;
-        if let Some(row) = self.table.get_mut(self.sweep) {
-            for way in 0..WAYS {
-                if now - row.slots[way].block > PATIENCE {
-                    row.give(way, db, &mut self.counters, sink);
-                }
+        let row = self.sweep;
+        for way in 0..WAYS {
+            let began = self.table.get(row).map(|row| row.slots[way].block);
+            if began.is_some_and(|began| self.blocks - began > PATIENCE) {
+                let slot = Slot { row, way };
+                Row::give(&mut self.table, slot, db, &mut self.counters, sink);
             }
         }
         self.sweep += 1;
@@ -872,6 +935,29 @@ mod tests {
             ],
         ));
         assert_eq!(parser.waiting(), 0);
+        // Of all rows, not of its own only, it is the oldest that goes.
+        let mut table = [Row::FREE; 2];
+        let mut parser = Parser::new(RULES, &mut table[..]);
+        let mut events = [0; 10];
+        for (i, event) in events.iter_mut().take(9).enumerate() {
+            *event = string(i as u32, ID, i as u32, 0, ONE);
+        }
+        events[9] = string(9, ID, 8, 1, 7);
+        assert!(gives(
+            &mut parser,
+            &[block(&events)],
+            &[
+                (0xf80, false, 0x10, "INCOMPLETE: one %x ?"),
+                (0xf88, false, 0x10, "one 7"),
+                (0xf81, false, 0x10, "INCOMPLETE: one %x ?"),
+                (0xf82, false, 0x10, "INCOMPLETE: one %x ?"),
+                (0xf83, false, 0x10, "INCOMPLETE: one %x ?"),
+                (0xf84, false, 0x10, "INCOMPLETE: one %x ?"),
+                (0xf85, false, 0x10, "INCOMPLETE: one %x ?"),
+                (0xf86, false, 0x10, "INCOMPLETE: one %x ?"),
+                (0xf87, false, 0x10, "INCOMPLETE: one %x ?"),
+            ],
+        ));
         // No table at all.
         let mut parser = Parser::new(RULES, &mut [][..]);
         assert!(gives(
@@ -882,6 +968,42 @@ mod tests {
                 (0xf82, false, 0x10, "0x0210000900000000"),
             ],
         ));
+    }
+
+    #[test]
+    fn every_slot_is_for_every_message() {
+        // Message numbers of one row only, as many as there are slots in all.
+        let mut table = [Row::FREE; 4];
+        let all = table.len() * WAYS;
+        let mut parser = Parser::new(RULES, &mut table[..]);
+        let home = |tmsn: u32| Row::of(4, ID << 16 | tmsn);
+        let mut numbers = [0; 16];
+        let same = (0..0x2000).filter(|tmsn| home(*tmsn) == home(0));
+        for (number, tmsn) in numbers.iter_mut().zip(same) {
+            *number = tmsn;
+        }
+        assert_eq!(numbers.len(), all);
+        let db = database();
+        // Again and again, so that nothing is left of those that have gone.
+        for round in 0..3 {
+            let mut texts = 0;
+            let mut events = [0; 16];
+            for (event, tmsn) in events.iter_mut().zip(numbers) {
+                *event = string(0, ID, tmsn, 0, ONE);
+            }
+            parser.block(&block(&events), &db, &mut |_| texts += 1);
+            assert_eq!((texts, parser.waiting()), (0, all));
+            // They end in another order.
+            for (event, tmsn) in events.iter_mut().zip(numbers.iter().rev()) {
+                *event = string(0, ID, *tmsn, 1, round);
+            }
+            parser.block(&block(&events), &db, &mut |message: &Message<'_>| {
+                texts += u32::from(matches!(message.body, Body::Text { .. }));
+            });
+            assert_eq!((texts, parser.waiting()), (16, 0));
+            assert_eq!(parser.counters().incomplete, 0);
+            assert!(parser.table.iter().all(|row| row.away == 0));
+        }
     }
 
     #[test]

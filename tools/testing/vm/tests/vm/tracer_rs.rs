@@ -610,7 +610,8 @@ fn life_goes_on(lab: &Lab) -> Result<()> {
 /// Two drivers have an event of the same name: each can be switched on.
 fn beside_upstream(lab: &Lab) -> Result<()> {
     const PEER: &str = "mlx5_core";
-    lab.shared(|vm| {
+    // Two of each.
+    lab.shared_with(4, |vm| {
         for first in [DRIVER, PEER] {
             vm.autoprobe(false)?;
             if first == PEER {
