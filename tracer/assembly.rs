@@ -280,15 +280,8 @@ pub struct Row {
     keys: [u32; WAYS],
     slots: [Waiting; WAYS],
     strings: [Option<Known>; WAYS],
-    /// How many messages that belong here wait in other rows.
-    away: u32,
-}
-
-/// A slot of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Slot {
-    row: usize,
-    way: usize,
+    /// A message that belongs here may wait in another row.
+    strays: bool,
 }
 
 impl Row {
@@ -297,7 +290,7 @@ impl Row {
         keys: [Self::NO_KEY; WAYS],
         slots: [Waiting::NONE; WAYS],
         strings: [None; WAYS],
-        away: 0,
+        strays: false,
     };
 
     /// No event has it: event ids have 8 bits, message numbers 13.
@@ -334,67 +327,71 @@ impl Row {
         slots.filter(|(way, _)| self.keys[way % WAYS] != Self::NO_KEY)
     }
 
-    /// Where the message with this key waits.
+    /// Where the message with this key, whose row is `home`, waits.
     #[inline]
-    fn find(table: &[Self], key: u32) -> Option<Slot> {
-        let row = Self::of(table.len(), key);
-        let home = table.get(row)?;
-        match home.position(key) {
-            Some(way) => Some(Slot { row, way }),
-            None if home.away == 0 => None,
-            None => Self::search(table, key),
+    fn find(table: &mut [Self], home: usize, key: u32) -> Option<(&mut Self, usize)> {
+        let row = table.get(home)?;
+        let (row, way) = match row.position(key) {
+            Some(way) => (home, way),
+            None if !row.strays => return None,
+            None => Self::find_stray(table, home, key)?,
+        };
+        Some((table.get_mut(row)?, way))
+    }
+
+    /// [`find`](Self::find) in all rows.
+    #[cold]
+    fn find_stray(table: &mut [Self], home: usize, key: u32) -> Option<(usize, usize)> {
+        let rows = table.len();
+        let mut strays = false;
+        for (at, row) in table.iter().enumerate().filter(|(at, _)| *at != home) {
+            for (way, other) in row.keys.iter().enumerate() {
+                if *other == key {
+                    return Some((at, way));
+                }
+                strays |= *other != Self::NO_KEY && Self::of(rows, *other) == home;
+            }
         }
+        table.get_mut(home)?.strays = strays;
+        None
     }
 
-    /// The first slot with this key, in any row.
-    #[cold]
-    fn search(table: &[Self], key: u32) -> Option<Slot> {
-        let mut rows = table.iter().enumerate();
-        rows.find_map(|(row, entry)| entry.position(key).map(|way| Slot { row, way }))
-    }
-
-    /// The slot of the message that began first.
-    #[cold]
-    fn oldest(table: &[Self]) -> Option<Slot> {
-        let rows = table.iter().enumerate();
-        let waiting = rows.flat_map(|(row, entry)| {
-            let used = entry.used();
-            used.map(move |(way, waiting)| (waiting.number, Slot { row, way }))
-        });
-        waiting
-            .min_by_key(|(number, _)| *number)
-            .map(|(_, slot)| slot)
-    }
-
-    /// A slot for a message with this key: in its row, or else in any, or else that of the oldest
+    /// A slot for a message whose row is `home`: there, or else anywhere, or else that of the oldest
     /// message of all; none if there is no table.
     #[inline]
-    fn room(table: &[Self], key: u32) -> Option<Slot> {
-        let row = Self::of(table.len(), key);
-        match table.get(row)?.position(Self::NO_KEY) {
-            Some(way) => Some(Slot { row, way }),
-            None => Self::search(table, Self::NO_KEY).or_else(|| Self::oldest(table)),
-        }
+    fn room(table: &mut [Self], home: usize) -> Option<(&mut Self, usize)> {
+        let (row, way) = match table.get(home)?.position(Self::NO_KEY) {
+            Some(way) => (home, way),
+            None => Self::room_elsewhere(table, home)?,
+        };
+        Some((table.get_mut(row)?, way))
     }
 
-    /// Puts a message with this key into `slot`, which is free.
-    #[inline]
-    fn put(table: &mut [Self], slot: Slot, key: u32, message: Waiting) {
-        if let Some(row) = table.get_mut(slot.row) {
-            row.keys[slot.way % WAYS] = key;
-            row.slots[slot.way % WAYS] = message;
-        }
-        let home = Self::of(table.len(), key);
-        if let Some(home) = table.get_mut(home).filter(|_| home != slot.row) {
-            home.away += 1;
-        }
+    /// [`room`](Self::room), where there is none in the row.
+    #[cold]
+    fn room_elsewhere(table: &mut [Self], home: usize) -> Option<(usize, usize)> {
+        table.get_mut(home)?.strays = true;
+        let mut rows = table.iter().enumerate();
+        rows.find_map(|(at, row)| Some((at, row.position(Self::NO_KEY)?)))
+            .or_else(|| Self::oldest(table))
     }
 
-    /// Gives the message in `slot`, if there is one; the slot is free then.
+    /// Where the message waits that began first.
+    #[cold]
+    fn oldest(table: &[Self]) -> Option<(usize, usize)> {
+        let rows = table.iter().enumerate();
+        let waiting = rows.flat_map(|(at, row)| {
+            let used = row.used();
+            used.map(move |(way, message)| (message.number, at, way))
+        });
+        waiting.min().map(|(_, at, way)| (at, way))
+    }
+
+    /// Gives the message in slot `way`, if there is one; the slot is free then.
     #[inline]
     fn give<M, F>(
-        table: &mut [Self],
-        slot: Slot,
+        &mut self,
+        way: usize,
         db: &Database<M>,
         counters: &mut ParserCounters,
         sink: &mut F,
@@ -402,17 +399,9 @@ impl Row {
         M: Deref<Target = [u8]>,
         F: FnMut(&Message<'_>),
     {
-        let Some(row) = table.get_mut(slot.row) else {
-            return;
-        };
-        let key = core::mem::replace(&mut row.keys[slot.way % WAYS], Self::NO_KEY);
-        if key == Self::NO_KEY {
-            return;
-        }
-        row.slots[slot.way % WAYS].give((key >> 16) as u8, db, counters, sink);
-        let home = Self::of(table.len(), key);
-        if let Some(home) = table.get_mut(home).filter(|_| home != slot.row) {
-            home.away = home.away.saturating_sub(1);
+        let key = core::mem::replace(&mut self.keys[way % WAYS], Self::NO_KEY);
+        if key != Self::NO_KEY {
+            self.slots[way % WAYS].give((key >> 16) as u8, db, counters, sink);
         }
     }
 }
@@ -499,8 +488,13 @@ impl<T: DerefMut<Target = [Row]>> Parser<T> {
         for row in self.table.iter_mut() {
             row.strings = [None; WAYS];
         }
-        while let Some(slot) = Row::oldest(&self.table) {
-            Row::give(&mut self.table, slot, db, &mut self.counters, sink);
+        for _ in 0..self.table.len() * WAYS {
+            let Some((row, way)) = Row::oldest(&self.table) else {
+                break;
+            };
+            if let Some(row) = self.table.get_mut(row) {
+                row.give(way, db, &mut self.counters, sink);
+            }
         }
     }
 
@@ -548,9 +542,10 @@ impl<T: DerefMut<Target = [Row]>> Parser<T> {
             None => Known::new(event.param, db),
         };
         let key = key(event);
-        if let Some(same) = Row::find(table, key) {
+        let home = Row::of(table.len(), key);
+        if let Some((row, way)) = Row::find(table, home, key) {
             // The parameters to come would be taken for its own.
-            Row::give(table, same, db, counters, sink);
+            row.give(way, db, counters, sink);
         }
         let Some(known) = known else {
             counters.unknown_strings += 1;
@@ -558,7 +553,9 @@ impl<T: DerefMut<Target = [Row]>> Parser<T> {
             return;
         };
         self.begun += 1;
-        let message = Waiting {
+        let (number, block) = (self.begun, self.blocks);
+        // Made where it is to be, not moved there.
+        let message = || Waiting {
             place: known.place,
             bad: known.shape.bad,
             // At most seven bits.
@@ -567,20 +564,21 @@ impl<T: DerefMut<Target = [Row]>> Parser<T> {
             lost: event.lost,
             words: [0; MAX_WORDS],
             time: timed.time,
-            block: self.blocks,
-            number: self.begun,
+            block,
+            number,
         };
-        let room = if message.need == 0 {
+        let room = if known.shape.words == 0 {
             None
         } else {
-            Row::room(table, key)
+            Row::room(table, home)
         };
         match room {
-            Some(slot) => {
-                Row::give(table, slot, db, counters, sink);
-                Row::put(table, slot, key, message);
+            Some((row, way)) => {
+                row.give(way, db, counters, sink);
+                row.keys[way % WAYS] = key;
+                row.slots[way % WAYS] = message();
             }
-            None => message.give(event.id, db, counters, sink),
+            None => message().give(event.id, db, counters, sink),
         }
     }
 
@@ -600,24 +598,23 @@ impl<T: DerefMut<Target = [Row]>> Parser<T> {
         let at = usize::from(event.tdsn).wrapping_sub(1);
         let bit = bit(at);
         let table = &mut *self.table;
-        let slot = Row::find(table, key);
-        let row = slot.and_then(|slot| table.get_mut(slot.row));
-        if let Some((slot, row)) = slot.zip(row) {
-            let message = &mut row.slots[slot.way % WAYS];
-            if message.need & !message.have & bit != 0 {
-                message.have |= bit;
-                message.lost |= event.lost;
-                if let Some(word) = message.words.get_mut(at) {
+        let home = Row::of(table.len(), key);
+        if let Some((row, way)) = Row::find(table, home, key) {
+            let slot = &mut row.slots[way % WAYS];
+            if slot.need & !slot.have & bit != 0 {
+                slot.have |= bit;
+                slot.lost |= event.lost;
+                if let Some(word) = slot.words.get_mut(at) {
                     *word = event.param;
                 }
-                if message.have == message.need {
-                    Row::give(table, slot, db, counters, sink);
+                if slot.have == slot.need {
+                    row.give(way, db, counters, sink);
                 }
                 return;
             }
-            if message.have & bit != 0 {
+            if slot.have & bit != 0 {
                 // It has this word: the event is of another message, whose beginning is missing.
-                Row::give(table, slot, db, counters, sink);
+                row.give(way, db, counters, sink);
             }
         }
         counters.orphans += 1;
@@ -630,12 +627,12 @@ impl<T: DerefMut<Target = [Row]>> Parser<T> {
         M: Deref<Target = [u8]>,
         F: FnMut(&Message<'_>),
     {
-        let row = self.sweep;
-        for way in 0..WAYS {
-            let began = self.table.get(row).map(|row| row.slots[way].block);
-            if began.is_some_and(|began| self.blocks - began > PATIENCE) {
-                let slot = Slot { row, way };
-                Row::give(&mut self.table, slot, db, &mut self.counters, sink);
+        let now = self.blocks;
+        if let Some(row) = self.table.get_mut(self.sweep) {
+            for way in 0..WAYS {
+                if now - row.slots[way].block > PATIENCE {
+                    row.give(way, db, &mut self.counters, sink);
+                }
             }
         }
         self.sweep += 1;
@@ -1002,8 +999,10 @@ mod tests {
             });
             assert_eq!((texts, parser.waiting()), (16, 0));
             assert_eq!(parser.counters().incomplete, 0);
-            assert!(parser.table.iter().all(|row| row.away == 0));
         }
+        // The last word that was looked for in vain has found nobody, too.
+        parser.block(&block(&[string(0, ID, 0, 1, 0)]), &db, &mut |_| ());
+        assert!(parser.table.iter().all(|row| !row.strays));
     }
 
     #[test]

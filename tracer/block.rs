@@ -147,12 +147,15 @@ pub struct Reader {
     last: Option<Timestamp53>,
     /// The last event of the block before `index`, as it was when reading went past it.
     before: u64,
+    /// The time in it, if it is a timestamp event.
+    before_time: Option<Timestamp53>,
     /// How far behind the device's place reading goes on after the next gap, in blocks.
     margin: u32,
     counters: ReaderCounters,
 }
 
 /// The timestamp in the last event of a block, if that is a timestamp event.
+#[inline(always)]
 fn time_of(word: u64) -> Option<Timestamp53> {
     Stamp::time_of(word)
 }
@@ -180,6 +183,7 @@ impl Reader {
             index: 0,
             last: None,
             before: 0,
+            before_time: None,
             margin: 1,
             counters: ReaderCounters {
                 blocks: 0,
@@ -257,11 +261,13 @@ impl Reader {
         *last = word;
         source.barrier();
         let before = source.last_event(self.previous(self.index));
-        if before != self.before || time_of(before).is_some_and(|before| !stamp.is_after(before)) {
+        let is_over = |before| !stamp.is_after(before);
+        if before != self.before || self.before_time.is_some_and(is_over) {
             self.counters.torn += 1;
             return Step::Gap(self.resume_behind_device(source, stamp));
         }
         self.before = word;
+        self.before_time = Some(stamp);
         self.last = Some(stamp);
         self.index = self.after(self.index, 1);
         self.counters.blocks += 1;
@@ -311,6 +317,7 @@ impl Reader {
         self.index = index;
         source.barrier();
         self.before = source.last_event(self.previous(index));
+        self.before_time = time_of(self.before);
     }
 
     fn gap(&mut self, blocks: u32) -> Gap {
@@ -358,6 +365,7 @@ impl Reader {
         let gap = self.gap(self.distance_to(newest) + 1);
         self.index = self.after(newest, 1);
         self.before = word;
+        self.before_time = Some(stamp);
         self.last = Some(stamp);
         Some(gap)
     }

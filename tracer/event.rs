@@ -59,6 +59,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    #[inline(always)]
     fn read(view: &TracerTimestampEvent<[u8; 8]>, rules: &Rules) -> Self {
         Self {
             time: time(view),
@@ -67,13 +68,14 @@ impl Stamp {
     }
 
     /// The time in an event (as it lies in memory), if it is a timestamp event.
-    #[inline]
+    #[inline(always)]
     pub fn time_of(word: u64) -> Option<Timestamp53> {
         let view = TracerTimestampEvent::view(word.to_ne_bytes());
         is_stamp(word).then(|| time(&view))
     }
 }
 
+#[inline(always)]
 fn time(view: &TracerTimestampEvent<[u8; 8]>) -> Timestamp53 {
     Timestamp53::new(
         u64::from(view.timestamp52_40()) << 40

@@ -138,9 +138,11 @@ impl<'a> Line<'a> {
             if first == 8 {
                 continue;
             }
-            match to.get_mut(first) {
-                Some(b'%') | None => break,
-                Some(special) => *special = b'.',
+            if from.get(first) == Some(&b'%') {
+                break;
+            }
+            if let Some(special) = to.get_mut(first) {
+                *special = b'.';
             }
             at += 1;
         }
@@ -179,15 +181,18 @@ impl<'a> Line<'a> {
     #[inline]
     fn number(&mut self, digits: &Digits, count: usize) {
         let room = self.buf.get_mut(self.len..).unwrap_or(&mut []);
-        if let (Some(to), Some(from)) = (room.first_chunk_mut(), digits.last(count)) {
-            // What is too much is written over later.
-            *to = *from;
+        // Most have eight at most; what is too much is written over later.
+        if let (1..=8, Some(to)) = (count, room.first_chunk_mut()) {
+            *to = (digits.eights[2] >> (8 * (8 - count))).to_le_bytes();
             self.len += count;
-        } else {
-            let digits = digits.as_bytes();
-            self.fill(b'0', count.saturating_sub(digits.len()));
-            self.text(digits);
+            return;
         }
+        // More than there are: they are zeros.
+        let zeros = count.saturating_sub(8 * digits.eights.len());
+        self.fill(b'0', zeros);
+        let all = digits.eights.map(u64::to_le_bytes);
+        let all = all.as_flattened();
+        self.text(all.get(all.len() + zeros - count..).unwrap_or(all));
     }
 
     /// Writes `word` as `0x` and eight digits.
@@ -258,9 +263,9 @@ fn behind_percent(text: &[u8]) -> Option<&[u8]> {
     rest.get(at + 1..)
 }
 
-/// The eight hexadecimal digits of `word`; `letter` is the digit of ten.
+/// The eight hexadecimal digits of `word`, as they are counted in [`Digits`]; `letter` is that of ten.
 #[inline]
-const fn hex(word: u32, letter: u8) -> [u8; 8] {
+const fn hex(word: u32, letter: u8) -> u64 {
     // Each digit gets a byte of its own.
     let mut digits = word as u64;
     digits = (digits | digits << 16) & 0x0000_ffff_0000_ffff;
@@ -268,87 +273,84 @@ const fn hex(word: u32, letter: u8) -> [u8; 8] {
     digits = (digits | digits << 4) & each(0x0f);
     // 1 where it is above nine.
     let letters = (digits + each(6)) >> 4 & each(1);
-    (digits + each(b'0') + letters * (letter - b'0' - 10) as u64).to_be_bytes()
+    (digits + each(b'0') + letters * (letter - b'0' - 10) as u64).swap_bytes()
 }
 
-/// The digits of a number, without zeros in front: those of 0 are none.
+/// The last eight decimal digits of `value`, the first one in the lowest byte, as numbers.
+#[inline]
+const fn decimal(value: u64) -> u64 {
+    let value = value % 100_000_000;
+    // Two numbers below 10,000, then four below 100, then eight below 10, each in a part of its own
+    // with the first in the lowest. The products are the quotients, for numbers as small as these.
+    let mut parts = value / 10_000 | (value % 10_000) << 32;
+    let tens = (parts * 5243 >> 19) & 0x7f_0000_007f;
+    parts = tens | (parts - tens * 100) << 16;
+    let tens = (parts * 103 >> 10) & 0x000f_000f_000f_000f;
+    tens | (parts - tens * 10) << 8
+}
+
+/// The digits of a number.
 struct Digits {
-    /// Zeros, the digits, which end at [`END`](Self::END), and room to copy too much.
-    bytes: [u8; Self::END + Self::CHUNK],
-    first: usize,
+    /// All of them, zeros in front, as characters: the first one of each eight is in the lowest byte.
+    eights: [u64; 3],
+    /// How many there are without zeros in front: those of 0 are none.
+    len: usize,
 }
 
 impl Digits {
-    /// Enough for 64 bits in octal, and a multiple of eight.
-    const END: usize = 24;
-
-    /// So many digits are copied at a time.
-    const CHUNK: usize = 16;
-
-    const NONE: Self = Self {
-        bytes: [b'0'; Self::END + Self::CHUNK],
-        first: Self::END,
-    };
-
-    #[inline]
+    #[inline(always)]
     fn hex(value: u64, letter: u8) -> Self {
-        let mut this = Self::NONE;
-        if value > u64::from(u32::MAX) {
-            this.bytes[8..16].copy_from_slice(&hex((value >> 32) as u32, letter));
-        }
-        this.bytes[16..24].copy_from_slice(&hex(value as u32, letter));
         let bits = (u64::BITS - value.leading_zeros()) as usize;
-        this.first -= bits.div_ceil(4);
-        this
-    }
-
-    #[inline]
-    fn decimal(mut value: u64) -> Self {
-        let mut this = Self::NONE;
-        while value >= 100 {
-            let two = value % 100;
-            this.push((two % 10) as u8);
-            this.push((two / 10) as u8);
-            value /= 100;
+        Self {
+            eights: [
+                each(b'0'),
+                hex((value >> 32) as u32, letter),
+                hex(value as u32, letter),
+            ],
+            len: bits.div_ceil(4),
         }
-        while value != 0 {
-            this.push((value % 10) as u8);
-            value /= 10;
-        }
-        this
-    }
-
-    #[inline]
-    fn octal(mut value: u64) -> Self {
-        let mut this = Self::NONE;
-        while value != 0 {
-            this.push((value % 8) as u8);
-            value /= 8;
-        }
-        this
     }
 
     #[inline(always)]
-    fn push(&mut self, digit: u8) {
-        self.first = self.first.saturating_sub(1);
-        if let Some(to) = self.bytes.get_mut(self.first) {
-            *to = b'0' + digit;
+    fn decimal(value: u64) -> Self {
+        const EIGHT: u64 = 100_000_000;
+        let mut eights = [0, 0, decimal(value)];
+        if value >= EIGHT {
+            eights[1] = decimal(value / EIGHT);
         }
+        if value >= EIGHT * EIGHT {
+            eights[0] = decimal(value / EIGHT / EIGHT);
+        }
+        Self::of(eights)
     }
 
-    #[inline]
-    fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(self.first..Self::END).unwrap_or(&[])
+    fn octal(value: u64) -> Self {
+        let mut eights = [0; 3];
+        for (i, eight) in eights.iter_mut().rev().enumerate() {
+            for digit in 0..8 {
+                // The last one is in the highest byte.
+                let shift = 24 * i as u32 + 3 * digit;
+                let octal = value.checked_shr(shift).unwrap_or(0) & 7;
+                *eight |= octal << (56 - 8 * digit);
+            }
+        }
+        Self::of(eights)
     }
 
-    /// The last `count` digits, zeros in front, and anything behind them; `None` if they are more
-    /// than can be copied at a time.
-    #[inline]
-    fn last(&self, count: usize) -> Option<&[u8; Self::CHUNK]> {
-        if count > Self::CHUNK {
-            return None;
+    /// Digits that are numbers.
+    #[inline(always)]
+    fn of(eights: [u64; 3]) -> Self {
+        // Leading zeros are in the lowest bytes of the first.
+        let zeros = |eight: u64| eight.trailing_zeros() as usize / 8;
+        let len = match eights {
+            [0, 0, last] => 8 - zeros(last),
+            [0, middle, _] => 16 - zeros(middle),
+            [first, ..] => 24 - zeros(first),
+        };
+        Self {
+            eights: eights.map(|eight| eight | each(b'0')),
+            len,
         }
-        self.bytes.get(Self::END - count..)?.first_chunk()
     }
 }
 
@@ -502,8 +504,8 @@ impl Conversion {
             b'o' => {
                 let digits = Digits::octal(value);
                 let mut least = self.least();
-                if self.has(flags::ALTERNATE) && least <= digits.as_bytes().len() {
-                    least = digits.as_bytes().len() + 1;
+                if self.has(flags::ALTERNATE) && least <= digits.len {
+                    least = digits.len + 1;
                 }
                 self.put(b"", &digits, least, line);
             }
@@ -535,7 +537,7 @@ impl Conversion {
     /// Writes a number with `least` digits at least, padded as the conversion says.
     #[inline]
     fn put(&self, prefix: &[u8], digits: &Digits, least: usize, line: &mut Line<'_>) {
-        let mut count = digits.as_bytes().len().max(least);
+        let mut count = digits.len.max(least);
         let (mut before, mut behind) = (0, 0);
         if self.width != 0 {
             let width = usize::from(self.width);
