@@ -282,11 +282,11 @@ const fn decimal(value: u64) -> u64 {
     let value = value % 100_000_000;
     // Two numbers below 10,000, then four below 100, then eight below 10, each in a part of its own
     // with the first in the lowest. The products are the quotients, for numbers as small as these.
-    let mut parts = value / 10_000 | (value % 10_000) << 32;
-    let tens = (parts * 5243 >> 19) & 0x7f_0000_007f;
-    parts = tens | (parts - tens * 100) << 16;
-    let tens = (parts * 103 >> 10) & 0x000f_000f_000f_000f;
-    tens | (parts - tens * 10) << 8
+    let mut parts = (value / 10_000) | ((value % 10_000) << 32);
+    let tens = ((parts * 5243) >> 19) & 0x7f_0000_007f;
+    parts = tens | ((parts - tens * 100) << 16);
+    let tens = ((parts * 103) >> 10) & 0x000f_000f_000f_000f;
+    tens | ((parts - tens * 10) << 8)
 }
 
 /// The digits of a number.

@@ -516,7 +516,7 @@ pub fn count(vm: &mut Vm, id: DeviceId, traffic: &str, timeout: Duration) -> Res
 }
 
 /// Traffics of a [`campaign`], from a trickle to an overrun.
-pub const TRAFFICS: &[&str] = &[
+const TRAFFICS: &[&str] = &[
     "rate=20000",
     "rate=max",
     "rate=50000 lost=20 unreliable=20",
@@ -525,27 +525,16 @@ pub const TRAFFICS: &[&str] = &[
     "rate=max interleave=8 lost=5",
 ];
 
-/// Traces of one count of a [`campaign`]: what the guest's trace buffer holds.
+/// Traces of one part of a [`campaign`]: what the guest's trace buffer holds.
 const CHUNK: u64 = 100_000;
 
-/// Counts `traces` traces, in turn with each of [`TRAFFICS`], after a trickle.
-///
-/// # Errors
-///
-/// See [`count`].
-pub fn campaign(vm: &mut Vm, id: DeviceId, traces: u64, timeout: Duration) -> Result<Tally> {
-    let mut all = count(vm, id, "rate=100 count=200", timeout)?;
-    let mut left = traces.saturating_sub(200);
-    for traffic in TRAFFICS.iter().cycle() {
-        if left == 0 {
-            break;
-        }
-        let part = left.min(CHUNK).min(traces / TRAFFICS.len() as u64 + 1);
-        left -= part;
-        let traffic = format!("{traffic} count={part}");
-        all.add(count(vm, id, &traffic, timeout).with_context(|| traffic.clone())?);
-    }
-    Ok(all)
+/// What a device is to write, part by part, without an end: a trickle, then
+/// all kinds of traffic in turn, each of which comes within `traces` traces.
+pub fn campaign(traces: u64) -> impl Iterator<Item = String> {
+    let part = CHUNK.min(traces / TRAFFICS.len() as u64 + 1);
+    let rest = TRAFFICS.iter().cycle();
+    let rest = rest.map(move |traffic| format!("{traffic} count={part}"));
+    std::iter::once("rate=100 count=200".to_owned()).chain(rest)
 }
 
 /// Rates at which mlx5_core is shown, in traces a second, and for how many

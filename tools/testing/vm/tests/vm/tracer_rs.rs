@@ -164,21 +164,14 @@ fn is_overrun(lab: &Lab) -> Result<()> {
             let timeout = vm.soon() * 4;
             let traces: u64 = if is_long() { 10_000_000 } else { 30_000 };
             let mut all = Reading::default();
-            let mut left = traces;
-            let traffics = ["rate=100"].iter().chain(tracer::TRAFFICS.iter().cycle());
-            for traffic in traffics {
-                if left == 0 {
-                    break;
-                }
-                let share = traces / tracer::TRAFFICS.len() as u64 + 1;
-                let most = if *traffic == "rate=100" { 200 } else { 100_000 };
-                let part = left.min(share).min(most);
-                left -= part;
-                let traffic = format!("{traffic} count={part}");
+            for traffic in tracer::campaign(traces) {
                 let reading = read(vm, id, &traffic, timeout)?;
                 nothing_silent(&reading).with_context(|| traffic.clone())?;
                 all.add(reading);
                 fragments_have_reasons(&all).with_context(|| traffic.clone())?;
+                if all.tally.written + all.tally.dropped >= traces {
+                    break;
+                }
             }
             println!("{all:?}, {} missing", all.tally.missing());
             ensure!(all.tally.right > 0);
