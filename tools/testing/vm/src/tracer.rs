@@ -10,6 +10,7 @@ use mlx5_model::tracer::script::{Says, Script};
 use mlx5_model::tracer::truth::Entry;
 use regex::Regex;
 use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
@@ -62,44 +63,50 @@ impl Item {
     }
 }
 
+/// A pattern of this file.
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+static GAP: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"^[0-9a-f:.]+ \[0x([0-9a-f]+)\] gap blocks=(\d+) torn=(\d+)$"));
+
+static LINE: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"^([0-9a-f:.]+) \[0x([0-9a-f]+)\] ([01]) \[0x([0-9a-f]+)\] (.*)$"));
+
 /// Reads lines as the driver's debugfs has them, for any device.
 pub fn parse_lines(text: &str) -> Vec<Item> {
-    let Ok(gap) = Regex::new(r"^[0-9a-f:.]+ \[0x([0-9a-f]+)\] gap blocks=(\d+) torn=(\d+)$") else {
-        return Vec::new();
-    };
-    let item = |text: &str| {
-        if let Some(found) = gap.captures(text) {
-            return Some(Item::Gap {
-                time: u64::from_str_radix(&found[1], 16).ok()?,
-                blocks: found[2].parse().ok()?,
-                torn: found[3].parse().ok()?,
-            });
-        }
-        let line = parse(&format!(" mlx5_fw: {text}")).pop()?;
-        Some(Item::Line(line))
-    };
-    text.lines().filter_map(item).collect()
+    text.lines()
+        .filter_map(|text| parse_gap(text).or_else(|| parse_line(text).map(Item::Line)))
+        .collect()
+}
+
+fn parse_gap(text: &str) -> Option<Item> {
+    let found = GAP.captures(text)?;
+    Some(Item::Gap {
+        time: u64::from_str_radix(&found[1], 16).ok()?,
+        blocks: found[2].parse().ok()?,
+        torn: found[3].parse().ok()?,
+    })
+}
+
+fn parse_line(text: &str) -> Option<Line> {
+    let found = LINE.captures(text)?;
+    Some(Line {
+        bdf: found[1].to_owned(),
+        time: u64::from_str_radix(&found[2], 16).ok()?,
+        lost: &found[3] == "1",
+        id: u8::from_str_radix(&found[4], 16).ok()?,
+        message: found[5].to_owned(),
+    })
 }
 
 /// Reads all lines of the event in a trace, in their order.
 pub fn parse(trace: &str) -> Vec<Line> {
-    // In a text of one's own; the pattern is a constant.
-    let Ok(pattern) =
-        Regex::new(r"^.*? mlx5_fw: ([0-9a-f:.]+) \[0x([0-9a-f]+)\] ([01]) \[0x([0-9a-f]+)\] (.*)$")
-    else {
-        return Vec::new();
-    };
-    let line = |text: &str| {
-        let found = pattern.captures(text)?;
-        Some(Line {
-            bdf: found[1].to_owned(),
-            time: u64::from_str_radix(&found[2], 16).ok()?,
-            lost: &found[3] == "1",
-            id: u8::from_str_radix(&found[4], 16).ok()?,
-            message: found[5].to_owned(),
-        })
-    };
-    trace.lines().filter_map(line).collect()
+    trace
+        .lines()
+        .filter_map(|line| parse_line(line.split_once(" mlx5_fw: ")?.1))
+        .collect()
 }
 
 /// Switches the event on or off, with an empty buffer.
@@ -311,7 +318,9 @@ impl Reading {
             let low = rank.checked_sub(apart + 1).and_then(|rank| seen[rank]);
             let high = ahead.get(rank + apart + 1).copied().unwrap_or(lines.len());
             let low = low.map_or(0, |low| low + 1);
-            if !marks.iter().any(|mark| (low..=high).contains(mark)) {
+            // They go up.
+            let mark = marks.get(marks.partition_point(|mark| *mark < low));
+            if mark.is_none_or(|mark| *mark > high) {
                 self.silent += 1;
                 let (n, entry) = written[rank];
                 self.example

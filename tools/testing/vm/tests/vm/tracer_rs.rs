@@ -274,6 +274,8 @@ fn hostile(lab: &Lab) -> Result<()> {
             let soon = vm.soon() * 2;
             wait_state(vm, id, "strings_complete 1")?;
             let traces = if is_long() { 200_000 } else { 3000 };
+            // At 3000 a second.
+            let time = soon + Duration::from_secs(traces / 1000);
             for seed in 1..=3 {
                 vm.model(id)?.control().tracer("stop")?;
                 tracer::clear(vm)?;
@@ -281,7 +283,7 @@ fn hostile(lab: &Lab) -> Result<()> {
                     "rate=3000 count={traces} interleave={} torn=50 cut=20 unreliable=20",
                     seed * 2
                 );
-                tracer::write(vm, id, &traffic, soon)?;
+                tracer::write(vm, id, &traffic, time)?;
                 settle(vm, id)?;
                 let lines = debugfs(vm, id, "tracer/traces")?;
                 let strange = lines
