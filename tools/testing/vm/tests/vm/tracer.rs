@@ -86,11 +86,12 @@ fn upstream_reads_traces(lab: &Lab) -> Result<()> {
     })
 }
 
-/// Whether the kernel has died in mlx5_core's tracer.
-fn has_died(vm: &Vm) -> bool {
-    let console = vm.console_tail(200);
-    let place = console.lines().find(|line| line.contains("RIP: "));
-    console.contains("Oops: ") && place.is_some_and(|line| line.contains("mlx5_fw_tracer"))
+/// Whether the lists of mlx5_core's tracer are broken, of which the kernel
+/// soon dies.
+fn is_broken(vm: &Vm) -> bool {
+    let console = vm.console_tail(400);
+    let says = |what: &str| console.contains(what);
+    says("mlx5_fw_tracer_handle_traces") && (says("Oops: ") || says("list_"))
 }
 
 /// Nothing is asked of mlx5_core but that it reads something; `make soak` shows
@@ -104,7 +105,7 @@ fn upstream_is_overrun(lab: &Lab) -> Result<()> {
         modules: vec![PEER.into()],
         ..own()
     };
-    let (mut all, mut deaths) = (Tally::default(), 0);
+    let (mut all, mut broken) = (Tally::default(), 0);
     let mut traffics = tracer::campaign(traces);
     while all.written + all.dropped < traces {
         let mut vm = Vm::boot(&lab.manifest, lab.test, &boot)?;
@@ -123,18 +124,19 @@ fn upstream_is_overrun(lab: &Lab) -> Result<()> {
             nothing_lost(tracer::count(vm, id, "rate=500 count=500", timeout)?)
         });
         match counted {
-            Ok(()) => vm.finish()?,
-            Err(error) if has_died(&vm) => {
-                deaths += 1;
-                println!(
-                    "after {} traces: {error:#}; its kernel has died",
-                    all.written
-                );
+            _ if is_broken(&vm) => {
+                broken += 1;
+                println!("after {} traces its kernel is broken", all.written);
+                ensure!(broken < 100, "{all:?}");
             }
+            Ok(()) => vm.finish()?,
             Err(error) => return Err(vm.explain(error)),
         }
     }
-    println!("{all:?}, {} missing, {deaths} dead kernels", all.missing());
+    println!(
+        "{all:?}, {} missing, {broken} broken kernels",
+        all.missing()
+    );
     ensure!(all.lines > 0 && all.missing() > 0, "{all:?}");
     Ok(())
 }
