@@ -63,16 +63,14 @@ const VARIANTS: [(Variant, &str); 5] = [
 
 const QPN: u32 = 0x42;
 
-/// What is built, WQE by WQE.
-struct Work {
-    params: Params<'static>,
-    klms: Vec<Klm>,
-    handle: AddressHandle,
-}
-
 /// What the compiler does not know.
 struct Input {
-    work: Vec<Work>,
+    /// What is built, WQE by WQE: as large as C's, so that caches hold it as well.
+    params: Vec<Params<'static>>,
+    /// The address of each datagram.
+    handles: Vec<AddressHandle>,
+    /// Entries of a list of keys.
+    klms: Vec<Klm>,
     config: Config,
 }
 
@@ -102,42 +100,36 @@ impl Input {
             }),
         };
         let handle = AddressHandle::new(&path, 0).unwrap();
-        let work = (0..u64::from(BATCH)).map(|i| {
-            let params = Params {
-                addr: 0x7f00_1234_5678 + i * 8,
-                result: 0x7f00_2000_0000 + i * 8,
-                compare: 7 + i,
-                swap: 9 + i,
-                length: 4096 + i as u32,
-                lkey: 0x1234 + i as u32,
-                rkey: 0x5678 + i as u32,
-                peer: 0x99 + i as u32,
-                mkey: 0x8_0001 + i as u32,
-                data: &DATA,
-                list: &LIST,
-                av: Dgram {
-                    stat_rate_sl: 3,
-                    fl_mlid: 1,
-                    rlid: 7,
-                    tclass: 8,
-                    hop_limit: 64,
-                    grh_gid_fl: 1 << 30 | 1 << 20 | 0x12345,
-                    rgid: [0xfe; 16],
-                    ..Dgram::default()
-                },
-            };
-            let klms = params
-                .list
-                .iter()
-                .map(|entry| Klm::new(entry.addr, entry.key, entry.byte_count).unwrap());
-            Work {
-                klms: klms.collect(),
-                handle,
-                params,
-            }
+        let params = (0..u64::from(BATCH)).map(|i| Params {
+            addr: 0x7f00_1234_5678 + i * 8,
+            result: 0x7f00_2000_0000 + i * 8,
+            compare: 7 + i,
+            swap: 9 + i,
+            length: 4096 + i as u32,
+            lkey: 0x1234 + i as u32,
+            rkey: 0x5678 + i as u32,
+            peer: 0x99 + i as u32,
+            mkey: 0x8_0001 + i as u32,
+            data: &DATA,
+            list: &LIST,
+            av: Dgram {
+                stat_rate_sl: 3,
+                fl_mlid: 1,
+                rlid: 7,
+                tclass: 8,
+                hop_limit: 64,
+                grh_gid_fl: 1 << 30 | 1 << 20 | 0x12345,
+                rgid: [0xfe; 16],
+                ..Dgram::default()
+            },
         });
+        let klms = LIST
+            .iter()
+            .map(|entry| Klm::new(entry.addr, entry.key, entry.byte_count).unwrap());
         black_box(Self {
-            work: work.collect(),
+            params: params.collect(),
+            handles: vec![handle; BATCH as usize],
+            klms: klms.collect(),
             config: Config {
                 qpn: Number::low(QPN),
                 pd: Number::low(1),
@@ -145,10 +137,6 @@ impl Input {
                 caps: Caps::ALL,
             },
         })
-    }
-
-    fn params(&self) -> Vec<Params<'static>> {
-        self.work.iter().map(|work| work.params).collect()
     }
 }
 
@@ -195,20 +183,19 @@ fn batch<T: Transport>(
     ring: &mut [Block],
     input: &Input,
     pi: u16,
-    mut build: impl FnMut(Wqe<'_, T, T::Start>, &Work) -> Posted,
+    mut build: impl FnMut(Wqe<'_, T, T::Start>, &Params<'_>, &AddressHandle) -> Posted,
 ) -> u16 {
     let producer = Producer { pi, ci: pi };
     let mut queue = SendQueue::<T>::new(ring, &input.config, producer).unwrap();
-    for work in &input.work {
-        let _ = build(legal(queue.start(Flags::SIGNALED)), work);
+    for (params, handle) in input.params.iter().zip(&input.handles) {
+        let _ = build(legal(queue.start(Flags::SIGNALED)), params, handle);
     }
     queue.producer().pi
 }
 
 #[inline(never)]
 fn send<F: Finish>(ring: &mut [Block], input: &Input, pi: u16) -> u16 {
-    batch::<Rc>(ring, input, pi, |wqe, work| {
-        let params = &work.params;
+    batch::<Rc>(ring, input, pi, |wqe, params, _| {
         let sge = legal(Sge::new(params.addr, params.lkey, params.length));
         legal(F::finish(wqe.send().data(sge)))
     })
@@ -216,8 +203,7 @@ fn send<F: Finish>(ring: &mut [Block], input: &Input, pi: u16) -> u16 {
 
 #[inline(never)]
 fn write_inline<F: Finish>(ring: &mut [Block], input: &Input, pi: u16) -> u16 {
-    batch::<Rc>(ring, input, pi, |wqe, work| {
-        let params = &work.params;
+    batch::<Rc>(ring, input, pi, |wqe, params, _| {
         let remote = Remote {
             addr: params.addr,
             rkey: params.rkey,
@@ -228,21 +214,19 @@ fn write_inline<F: Finish>(ring: &mut [Block], input: &Input, pi: u16) -> u16 {
 
 #[inline(never)]
 fn datagram<F: Finish>(ring: &mut [Block], input: &Input, pi: u16) -> u16 {
-    batch::<Ud>(ring, input, pi, |wqe, work| {
-        let params = &work.params;
+    batch::<Ud>(ring, input, pi, |wqe, params, handle| {
         let peer = Datagram {
             qpn: Number::low(params.peer),
             qkey: params.rkey,
         };
         let sge = legal(Sge::new(params.addr, params.lkey, params.length));
-        legal(F::finish(wqe.to(&work.handle, peer).send().data(sge)))
+        legal(F::finish(wqe.to(handle, peer).send().data(sge)))
     })
 }
 
 #[inline(never)]
 fn compare_swap<F: Finish>(ring: &mut [Block], input: &Input, pi: u16) -> u16 {
-    batch::<Rc>(ring, input, pi, |wqe, work| {
-        let params = &work.params;
+    batch::<Rc>(ring, input, pi, |wqe, params, _| {
         let remote = Remote {
             addr: params.addr,
             rkey: params.rkey,
@@ -262,15 +246,14 @@ fn compare_swap<F: Finish>(ring: &mut [Block], input: &Input, pi: u16) -> u16 {
 
 #[inline(never)]
 fn umr<F: Finish>(ring: &mut [Block], input: &Input, pi: u16) -> u16 {
-    batch::<Rc>(ring, input, pi, |wqe, work| {
-        let params = &work.params;
+    batch::<Rc>(ring, input, pi, |wqe, params, _| {
         let umr = Umr {
             mkey: params.mkey,
             patch: MkeyPatch::new()
                 .start_addr(params.addr)
                 .length(params.length.into())
                 .free(false),
-            translations: Translations::Klms(&work.klms),
+            translations: Translations::Klms(&input.klms),
             ..Umr::default()
         };
         legal(F::finish(legal(wqe.umr(&umr))))
@@ -304,11 +287,11 @@ fn with_batch<R>(
     match variant {
         Variant::Dv | Variant::DvX86 => {
             let x86 = variant == Variant::DvX86;
-            let mut batch = Batch::new(&mut ring.0, QPN, &input.params(), kind, x86);
+            let mut batch = Batch::new(&mut ring.0, QPN, &input.params, kind, x86);
             run(&mut |count| pi = black_box(batch.build(pi, count)))
         }
         Variant::Provider => {
-            let mut batch = ProviderBatch::new(BLOCKS, QPN, &input.params(), kind);
+            let mut batch = ProviderBatch::new(BLOCKS, QPN, &input.params, kind);
             let result = run(&mut |count| {
                 black_box(batch.build(count));
             });
