@@ -14,7 +14,8 @@ pub const TESTS: &[Test] = &[
         "queue::waiting_is_not_the_devices_time",
         TEST,
         waiting_is_not_the_devices_time,
-    ),
+    )
+    .long_on(KASAN),
     Test::new("queue::stuck_slots", TEST, stuck_slots).long_on(KASAN),
     Test::new("queue::unbind", TEST, unbind).long_on(KASAN),
 ];
@@ -68,7 +69,7 @@ fn answers(output: &[u8], part: &str) -> usize {
 /// them times out: the device's clock starts at the doorbell (field case C5).
 fn waiting_is_not_the_devices_time(lab: &Lab) -> Result<()> {
     lab.shared(|vm| {
-        let timeout = 1200;
+        let timeout = 1200 * vm.manifest().kernel.slowness();
         let delay = timeout / 2;
         let id = device(vm, timeout)?;
         vm.model(id)?.run(&format!(

@@ -22,7 +22,8 @@ pub const TESTS: &[Test] = &[
     }),
     Test::new("trouble::dead_firmware_at_every_command", TEST, |lab| {
         every_command(lab, &[DEAD], in_short(3))
-    }),
+    })
+    .long_on(KASAN),
     // Slow under KASAN: in short, a third of the commands meet one of them.
     Test::new("trouble::outage_at_every_command", KASAN, |lab| {
         every_command(lab, &[SILENT, VANISHED], in_short(6))
