@@ -2,7 +2,12 @@
 
 //! What a device can do that matters for WQEs.
 
-use super::atomic::AtomicOps;
+use super::{
+    atomic::AtomicOps,
+    transport::TransportKind,
+    MAX_DS,
+    UNIT, //
+};
 use crate::layouts::caps::{
     AtomicCaps,
     CmdHcaCap,
@@ -60,6 +65,20 @@ pub struct Caps {
 }
 
 impl Caps {
+    /// Most units of a WQE in a queue of this kind.
+    pub(super) const fn max_units(&self, transport: TransportKind) -> usize {
+        let bytes = match transport {
+            TransportKind::Dci => self.max_wqe_bytes_dc,
+            _ => self.max_wqe_bytes,
+        };
+        let units = bytes as usize / UNIT;
+        if units < MAX_DS {
+            units
+        } else {
+            MAX_DS
+        }
+    }
+
     /// Everything: for WQEs from elsewhere, whose device is not known.
     pub const ALL: Self = Self {
         atomic_operations: AtomicOps::ALL,

@@ -13,15 +13,10 @@ use super::{
     caps::Caps,
     ctrl::Flags,
     number::Number,
-    transport::{
-        Transport,
-        TransportKind, //
-    },
+    transport::Transport,
     units::Units,
     violation::Refusal,
-    BLOCK,
-    MAX_DS,
-    UNIT, //
+    BLOCK, //
 };
 
 /// A basic block.
@@ -132,7 +127,7 @@ impl<'m, T: Transport> SendQueue<'m, T> {
         if !count.is_power_of_two() || count > 1 << 15 {
             return Err(BadRing { blocks: count });
         }
-        let max = max_units::<T>(&config.caps);
+        let max = config.caps.max_units(T::KIND);
         Ok(Self {
             blocks,
             config,
@@ -189,20 +184,6 @@ impl<'m, T: Transport> SendQueue<'m, T> {
     /// `None` if its length is more than the ring.
     pub fn wqe(&self, index: u16) -> Option<Units<'_>> {
         Units::in_ring(self.blocks, index)
-    }
-}
-
-/// Most units of a WQE.
-const fn max_units<T: Transport>(caps: &Caps) -> usize {
-    let bytes = match T::KIND {
-        TransportKind::Dci => caps.max_wqe_bytes_dc,
-        _ => caps.max_wqe_bytes,
-    };
-    let units = bytes as usize / UNIT;
-    if units < MAX_DS {
-        units
-    } else {
-        MAX_DS
     }
 }
 

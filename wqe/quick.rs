@@ -273,14 +273,10 @@ pub(super) fn is_clean(bytes: &[u8], context: &Context<'_>) -> bool {
         return false;
     };
     let caps = &context.caps;
-    let max = match transport {
-        TransportKind::Dci => caps.max_wqe_bytes_dc,
-        _ => caps.max_wqe_bytes,
-    };
     let queue = Queue {
         transport,
         caps,
-        max: usize::from(max) / UNIT,
+        max: caps.max_units(transport),
         qpn: context.qpn,
         index: context.index,
         signed: context.signed,

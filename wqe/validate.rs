@@ -360,17 +360,13 @@ impl Checker<'_> {
             ds,
             Expected::Exactly(units as u64),
         );
-        let max = match self.transport {
-            TransportKind::Dci => self.context.caps.max_wqe_bytes_dc,
-            _ => self.context.caps.max_wqe_bytes,
-        };
-        let max = max / UNIT as u16;
+        let max = self.context.caps.max_units(self.transport);
         self.expect(
-            u16::from(ds) <= max,
+            usize::from(ds) <= max,
             part,
             CtrlSeg::DS,
             ds,
-            Expected::AtMost(max.into()),
+            Expected::AtMost(max as u64),
         );
         if let Some(qpn) = self.context.qpn {
             let expected = Expected::Exactly(qpn.get().into());
