@@ -451,7 +451,8 @@ impl Device {
             return;
         }
         if (event.kind, event.subtype) == (eq_event::TRACER, tracer::subtype::OWNERSHIP) {
-            self.tracer.session.reason = true;
+            let reasons = &mut self.tracer.session.reasons;
+            *reasons = reasons.saturating_add(1);
         }
         let Some(eq) = self.hca.eqs.get_mut(&eqn) else {
             return;

@@ -534,6 +534,15 @@ fn ownership() {
     assert_eq!(t.events(), [0]);
     assert!(t.acquire());
     assert_broken(&t.model, &[]);
+    // Two of them, both before it asks for the first.
+    t.control
+        .run("event type=0x26 subtype=0 count=2")
+        .expect("events");
+    assert_eq!(t.events(), [0, 0]);
+    assert!(t.acquire() && t.acquire());
+    assert_broken(&t.model, &[]);
+    assert!(t.acquire());
+    assert_broken(&t.model, &[Rule::TraceOwnerAgain]);
 
     // Taken away: the driver could not know, then it does.
     assert_eq!((t.configure(), t.enable(true, false)), (0, 0));

@@ -100,7 +100,8 @@ fn own(device: &mut Device, want: bool) {
         return;
     }
     tracer.counters.requests += 1;
-    let reason = std::mem::take(&mut session.reason);
+    let reason = session.reasons > 0;
+    session.reasons = session.reasons.saturating_sub(1);
     match session.owner {
         Owner::Driver if !reason => {
             let detail = "MTRC_CAP: trace_owner is set again without an event";

@@ -176,8 +176,9 @@ pub struct Session {
     pub owner: Owner,
     /// What the last MTRC_CAP told the driver.
     pub told: bool,
-    /// The driver has reason to ask again: the event came.
-    pub reason: bool,
+    /// How often the driver has reason to ask again: the event came, and not every one of a few in a
+    /// row need be seen before the driver asks for the first.
+    pub reasons: u32,
     /// MTRC_CONF, if it was written.
     pub buffer: Option<Buffer>,
     /// `trace_status`: traces go to memory.
